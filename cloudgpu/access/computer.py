@@ -78,5 +78,5 @@ def _is_container() -> bool:
 
 def _is_overlay(line: str) -> bool:
     """Tell whether this line of mountinfo mounts the root directory as an overlay of image layers."""
-    mount_fields, _, file_system_fields = line.partition(" - ")
-    return mount_fields.split()[4:5] == ["/"] and file_system_fields.split()[:1] == ["overlay"]
+    before, _, after = line.partition(" - ")
+    return before.split()[4:5] == ["/"] and after.split()[:1] == ["overlay"]

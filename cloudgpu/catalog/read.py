@@ -250,7 +250,11 @@ def _listed_prices(machine_type: InstanceType, region: str | None, market: Marke
     for (row_region, row_market), row in fresh.items():
         if region in (None, row_region) and market in (None, row_market):
             yield ListedPrice(
-                row_region, row_market, row.per_hour(), row.note or "as the price list says", f"{row.as_of:%Y-%m-%d}"
+                row_region,
+                row_market,
+                row.hourly_price(),
+                row.note or "as the price list says",
+                f"{row.as_of:%Y-%m-%d}",
             )
 
 

@@ -159,7 +159,7 @@ def machine_row(name: str, listed: ListedPrice) -> PriceRow:
     """Return a listed price of a machine as a row."""
     price = listed.price
     key = RowKey(name, listed.region, listed.market)
-    return PriceRow(key, PER_HOUR, price.per_hour, price.source, price.as_of, price.basis, listed.check)
+    return PriceRow(key, PER_HOUR, price.per_hour, price.source, price.as_of, price.basis, listed.corroboration)
 
 
 def storage_row(price: DiskPrice) -> PriceRow:

@@ -188,9 +188,9 @@ def discounted_prices(
     listed = provider.prices(configurations) if isinstance(provider, HasPrices) else [None] * len(configurations)
     if not discounts:
         return list(listed)
-    from cloudgpu.core.billing.discounts import agreed_price
+    from cloudgpu.core.billing.discounts import effective_price
 
     return [
-        agreed_price(discounts, configuration, price, now)
+        effective_price(discounts, configuration, price, now)
         for configuration, price in zip(configurations, listed, strict=True)
     ]

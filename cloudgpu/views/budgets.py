@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from cloudgpu.core.budgets.budget import Budget
-    from cloudgpu.core.budgets.enforcement import Stop
+    from cloudgpu.core.budgets.enforcement import PlannedStop
     from cloudgpu.core.budgets.status import BudgetState
     from cloudgpu.views.documents.money.budgets import Budget as BudgetDocument, BudgetStatus, BudgetStop
 
@@ -60,9 +60,15 @@ def status_document(state: BudgetState, check_interval: timedelta) -> BudgetStat
     }
 
 
-def stop_document(stop: Stop) -> BudgetStop:
+def stop_document(stop: PlannedStop) -> BudgetStop:
     """Return what an exceeded budget would do with a machine."""
-    return {"machine": stop.machine, "name": stop.name, "budget": stop.budget, "do": str(stop.do), "why": stop.why}
+    return {
+        "machine": stop.machine_id,
+        "name": stop.name,
+        "budget": stop.budget,
+        "do": str(stop.action),
+        "why": stop.why,
+    }
 
 
 def stop_sentences(stops: Sequence[BudgetStop]) -> list[str]:

@@ -14,10 +14,10 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.charges import bound_money, money, rounded_to_sum
-from cloudgpu.core.billing.cost_groups import CALENDAR, By, Costs
+from cloudgpu.core.billing.cost_groups import CALENDAR, Costs, Grouping
 from cloudgpu.core.billing.forecast import BurnPart
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
-from cloudgpu.core.budgets.credit import CreditReading, credit_left, hourly_now, time_left
+from cloudgpu.core.budgets.credit import CreditReading, credit_left, hourly_spend_now, time_left
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import NANOS_PER_USD, Money, hours_text, usd
 from cloudgpu.core.values.times import from_iso, iso
@@ -51,7 +51,7 @@ def group_names(
 
     `labels` are the names of jobs, by group key.
     """
-    by_id = {machine.id: machine for machine in machines} if query.by is By.INSTANCE else {}
+    by_id = {machine.id: machine for machine in machines} if query.by is Grouping.INSTANCE else {}
     return {key: _group_name(key, by_id.get(key), query, (labels or {}).get(key, key)) for key in keys}
 
 
@@ -64,7 +64,9 @@ def _group_name(key: str, machine: Machine | None, query: CostQuery, label: str)
     }
 
 
-def groups_document(costs: Costs, names: Mapping[str, GroupName], by: By, currency: Currency | None) -> list[CostGroup]:
+def groups_document(
+    costs: Costs, names: Mapping[str, GroupName], by: Grouping, currency: Currency | None
+) -> list[CostGroup]:
     """Return the groups with their sums; `names` is from `group_names`.
 
     Amounts are rounded so that the groups add up to the total to the last digit: each is the difference of two
@@ -77,18 +79,18 @@ def groups_document(costs: Costs, names: Mapping[str, GroupName], by: By, curren
     return [{"group": key, **names[key], **_sums(totals, rounded, by, currency)} for (key, totals), *rounded in groups]
 
 
-def total_document(totals: CostTotals, by: By, currency: Currency | None) -> CostSum:
+def total_document(totals: CostTotals, by: Grouping, currency: Currency | None) -> CostSum:
     """Return the total of all groups, without names."""
     rounded = [money(totals.amount), money(totals.list_cost), money(totals.list_cost - totals.compared_cost)]
     return _sums(totals, rounded, by, currency)
 
 
-def _sums(totals: CostTotals, rounded: Sequence[Money], by: By, currency: Currency | None) -> CostSum:
+def _sums(totals: CostTotals, rounded: Sequence[Money], by: Grouping, currency: Currency | None) -> CostSum:
     amount, on_demand, savings = rounded
     has_list_cost = totals.list_cost > 0 or totals.compared_cost > 0
     is_unpriced = bool(totals.without_price) and not totals.high
     return {
-        "hours": hours_text(totals.all_billed_us if by is By.RESOURCE else totals.billed_us),
+        "hours": hours_text(totals.all_billed_us if by is Grouping.RESOURCE else totals.billed_us),
         "usd": None if is_unpriced else usd(amount),
         "low_usd": None if is_unpriced else usd(bound_money(totals.low, totals.amount, amount)),
         "high_usd": None if is_unpriced else usd(bound_money(totals.high, totals.amount, amount)),
@@ -146,7 +148,7 @@ def with_fees(totals: CostTotals, factor: Fraction) -> str:
 def period_name(key: str, query: CostQuery) -> str:
     """Return how a period is called: its first day in the zone, or its month."""
     begin = from_iso(key).astimezone(query.zone)
-    return f"{begin:%Y-%m}" if query.by is By.MONTH else f"{begin:%Y-%m-%d}"
+    return f"{begin:%Y-%m}" if query.by is Grouping.MONTH else f"{begin:%Y-%m-%d}"
 
 
 def to_csv(document: CostDocument) -> str:
@@ -215,4 +217,4 @@ def credits_document(
     readings: Iterable[CreditReading], machines: Collection[Machine], now: datetime
 ) -> list[CreditDocument]:
     """Return the balance of each prepaid account, and when it runs out with what runs there now."""
-    return [credit_document(reading, hourly_now(reading, machines), now) for reading in readings]
+    return [credit_document(reading, hourly_spend_now(reading, machines), now) for reading in readings]

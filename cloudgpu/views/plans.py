@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.plans import (
         AccountOffers,
         BudgetFit,
+        Extra as ExtraDocument,
         Plan,
-        PlannedAttachedCost,
         PlannedEnds,
         PlannedGuards,
         PlannedIdle,
@@ -157,7 +157,7 @@ def setup_document(setup: Setup) -> SetupDocument:
     }
 
 
-def added_cost_document(cost: AddedCost) -> PlannedAttachedCost:
+def added_cost_document(cost: AddedCost) -> ExtraDocument:
     """Return an attached cost per month; null, never zero, if no price is known."""
     return {
         "what": cost.what,

@@ -178,8 +178,8 @@ def why_document(
 def _stopped_text(machine: Machine, stop_reason: str | None) -> str:
     """Return that a machine does not run, and why: `it is stopped: idle time ended it`."""
     reason = end_reason_of(machine)
-    reason_text = stop_reason if reason in (None, "asked") else _AGENT_REASONS.get(reason, reason)
-    return f"it is {machine.state}" + (f": {reason_text}" if reason_text else "")
+    why = stop_reason if reason in (None, "asked") else _AGENT_REASONS.get(reason, reason)
+    return f"it is {machine.state}" + (f": {why}" if why else "")
 
 
 def signals_document(judged: Judged | None) -> list[ActivitySignal]:

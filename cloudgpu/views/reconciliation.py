@@ -11,13 +11,13 @@ from cloudgpu.core.reconciliation.reconcile import GapReason, LedgerTotal, Resou
 from cloudgpu.core.values.money import NANOS_PER_USD, Money, usd
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.money.reconcile import ReconcileBasis, ReconcileDocument, ReconciledResource
+    from cloudgpu.views.documents.money.reconcile import ReconcileDocument, ReconciledResource, ReconcileHead
 
 AGREES = "agrees"
 
 
 def reconciled_document(
-    head: ReconcileBasis,
+    head: ReconcileHead,
     machines: Mapping[str, Machine],
     ledger_totals: Mapping[str, LedgerTotal],
     bill_totals: Mapping[str, ResourceTotal],

@@ -58,7 +58,7 @@ def test_a_cloud_with_one_price_everywhere_has_it_in_every_region_with_its_date_
         offers = [one.listed for one in catalog.offers(row["cloud"]) if one.type.name == row["instance_type"]]
         assert {one.price.per_hour for one in offers} == {Money.usd(row["price_on_demand_usd_hr"])}
         assert {one.region for one in offers} == set(REGIONS[row["cloud"]])
-        assert {(one.price.source, one.dated) for one in offers} == {(row["source"], row["as_of"])}
+        assert {(one.price.source, one.as_of_text) for one in offers} == {(row["source"], row["as_of"])}
 
 
 def test_a_price_that_is_not_offered_says_why():

@@ -156,7 +156,7 @@ def test_a_row_is_named_when_it_is_refused_and_its_twin_too():
     for usd in ("1", "1.0", "2", "1"):
         rows.add(key, PER_HOUR, usd, source="a list", name=f"row {usd}")
     assert rows.part().rows == ()
-    assert [one.row for one in rows.part().refused] == ["row 2"]
+    assert [one.name for one in rows.part().refused] == ["row 2"]
 
 
 def test_a_factor_counts_both_ways_and_its_edge_is_still_near():

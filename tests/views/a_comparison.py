@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from cloudgpu.core.advice.compare import History, OwnMachineWork, RentedMachine, UsedSeconds, comparisons
 from cloudgpu.core.advice.desktop import YEAR, Desktop
-from cloudgpu.core.billing.daily import Sums
+from cloudgpu.core.billing.daily import CostRange
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.catalog.catalog import CatalogOffer, InstanceType, ListedPrice
 from cloudgpu.core.catalog.gpus import RatioBasis, SpeedRatio, Workload
@@ -68,7 +68,7 @@ def _own() -> OwnMachineWork:
 
 
 def a_story(**more) -> CompareFacts:
-    cost = {day: Sums(*(dollars * 10**9 * PARTS_PER_NANO for dollars in (20, 22, 25))) for day in DAYS}
+    cost = {day: CostRange(*(dollars * 10**9 * PARTS_PER_NANO for dollars in (20, 22, 25))) for day in DAYS}
     history = History(BEGIN, NOW, UTC, cost, [_machine()])
     facts = {
         "now": NOW,

@@ -213,10 +213,10 @@ def _source_and_target(machine_files: MachineFiles, paths: CopyPaths) -> tuple[E
 def _make_directory(target: Endpoint, item: Item) -> bool:
     """Make the directory and return True; False if it exists."""
     with explain_path_errors(target, item.target, "written"):
-        existing = target.stat(item.target or ".")
-        if existing is not None and existing.is_directory:
+        found = target.stat(item.target or ".")
+        if found is not None and found.is_directory:
             return False
-        if existing is not None:
+        if found is not None:
             raise already_exists_error(target, item.target, by="file")
         target.make_directory(item.target)
     return True
@@ -283,8 +283,8 @@ class _Transfer:
         if isinstance(error, InvalidRequest) and not isinstance(error, PathFailed):
             with contextlib.suppress(Exception), self._sessions.session() as machine_files:  # the first error counts
                 _, target = _source_and_target(machine_files, self._paths)
-                existing = target.stat(item.target)
-                if existing is not None and existing.is_directory:
+                found = target.stat(item.target)
+                if found is not None and found.is_directory:
                     return already_exists_error(target, item.target, by="directory")
         return error
 

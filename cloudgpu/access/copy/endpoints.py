@@ -156,10 +156,10 @@ class MachineFiles:
 
     def children(self, path: str) -> Iterator[tuple[str, Entry | None]]:
         """See `Endpoint`. Raises InvalidRequest for a name that would lead out of the directory."""
-        for attributes in sorted(self.sftp.listdir_attr(path), key=lambda attributes: attributes.filename):
-            name = checked_name(attributes.filename, self.label(path))
-            is_linked = stat.S_ISLNK(attributes.st_mode or 0)
-            yield name, self.stat(f"{path}/{name}") if is_linked else _entry(attributes, is_linked=False)
+        for found in sorted(self.sftp.listdir_attr(path), key=lambda found: found.filename):
+            name = checked_name(found.filename, self.label(path))
+            is_linked = stat.S_ISLNK(found.st_mode or 0)
+            yield name, self.stat(f"{path}/{name}") if is_linked else _entry(found, is_linked=False)
 
     def absolute_path(self, path: str) -> str:
         """See `Endpoint`."""

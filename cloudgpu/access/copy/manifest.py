@@ -95,9 +95,9 @@ def explain_path_errors(side: Endpoint, path: str, action: str) -> Iterator[None
 
 def already_exists_error(target: Endpoint, path: str, *, by: str) -> PathFailed:
     """Return the error for a directory in place of a file, or the reverse; `by` is the existing kind."""
-    label, requested_kind = target.label(path), "file" if by == "directory" else "directory"
+    label, other = target.label(path), "file" if by == "directory" else "directory"
     return PathFailed(
-        f"{label} is a {by}, and a {requested_kind} is to go there.",
+        f"{label} is a {by}, and a {other} is to go there.",
         field="DESTINATION",
         value=label,
         next=f"Remove that {by}, or copy to another place.",
@@ -115,7 +115,7 @@ def case_clashes_in(items: Sequence[Item]) -> frozenset[str]:
 def check_case_clash(target: Endpoint, path: str) -> None:
     """Raise PathFailed if the file system takes this name for an existing, different one, which would be lost."""
     directory, name = posixpath.split(path)
-    if target.stat(path) is None or name in (child_name for child_name, _ in target.children(directory or ".")):
+    if target.stat(path) is None or name in (found for found, _ in target.children(directory or ".")):
         return
     label = target.label(path)
     raise PathFailed(
@@ -135,7 +135,7 @@ def _distinct(source: Endpoint, target: Endpoint, items: Sequence[Item]) -> tupl
     distinct = []
     for item in items:
         same_target = by_target.setdefault(item.target, [])
-        if any(earlier_item.source == item.source for earlier_item in same_target):
+        if any(other.source == item.source for other in same_target):
             continue
         if same_target and (same_target[0].entry.is_file or item.entry.is_file):
             raise _path_error(

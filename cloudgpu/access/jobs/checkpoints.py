@@ -127,7 +127,7 @@ def _write_manifest(directory: Path, name: str, manifest: Manifest) -> None:
     part.replace(directory / "checkpoint.json")
 
 
-def _reuse(copies: Sequence[StoredCheckpoint], manifest: Manifest, data_dir: Path) -> None:
+def _reuse(copies: Sequence[StoredCheckpoint], manifest: Manifest, data: Path) -> None:
     """Link unchanged files from earlier copies, so that they are not transferred again."""
     stored_files: dict[str, Path] = {}
     for copy in copies:
@@ -136,7 +136,7 @@ def _reuse(copies: Sequence[StoredCheckpoint], manifest: Manifest, data_dir: Pat
     for file in manifest.files:
         source = stored_files.get(file.sha256)
         if source is not None and is_same_file(source, file):
-            target = target_path(data_dir, file.path)
+            target = target_path(data, file.path)
             with contextlib.suppress(OSError):  # no links on this file system: then it is transferred
                 os.link(source, target)
 

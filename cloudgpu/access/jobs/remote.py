@@ -151,13 +151,13 @@ class RemoteJob:
         """
         values = {
             "spec": spec.as_dict(),
-            "files": [_file_row(file) for file in snapshot.files],
-            "links": [[link.path, link.target] for link in snapshot.links],
+            "files": [_file_row(one) for one in snapshot.files],
+            "links": [[one.path, one.target] for one in snapshot.links],
             "secrets": dict(secrets or {}),
             "restore": _restored_as_dict(restored or Restored()),
             **(transfers or Transfers()).as_dict(spec.data),
         }
-        files_by_hash = {file.sha256: (file.size, store / file.sha256) for file in snapshot.files}
+        files_by_hash = {one.sha256: (one.size, store / one.sha256) for one in snapshot.files}
         for tries_left in reversed(range(TRIES)):  # files that another job's cleanup removed meanwhile are sent again
             try:
                 return _parse_state(self._send_request("start", timeout=TIMEOUT_S, **values))
@@ -283,13 +283,13 @@ class RemoteJob:
         """
         result_files = local_files(results) if results is not None else ([], [])
         copies = [] if checkpoints is None else checkpoint_copies.stored_checkpoints(checkpoints)
-        trees_by_name = {copy.name: local_files(copy.path) for copy in copies}  # by name: the newest
+        trees_by_name = {one.name: local_files(one.path) for one in copies}  # by name: the newest
         checkpoint_files = [file_and_path for files, _ in trees_by_name.values() for file_and_path in files]
-        self._send({file.sha256: (file.size, path) for file, path in (*result_files[0], *checkpoint_files)}, None)
+        self._send({one.sha256: (one.size, path) for one, path in (*result_files[0], *checkpoint_files)}, None)
         return Restored(
-            tuple(file for file, _ in result_files[0]),
+            tuple(one for one, _ in result_files[0]),
             tuple(result_files[1]),
-            tuple(file for file, _ in checkpoint_files),
+            tuple(one for one, _ in checkpoint_files),
             tuple(link for _, links in trees_by_name.values() for link in links),
         )
 

@@ -207,19 +207,19 @@ class Attempt:
         new_file.replace(self.dir / f"{name}.json")
         sync_directory(self.dir)
 
-    def record_exit(self, status: int | None, reason: str, error: str = "") -> None:
+    def record_exit(self, status: int | None, reason: str, why: str = "") -> None:
         """Write how it ended, once; the caller holds keeper.lock. `status` is that of waitpid."""
         if self.exit():
             return
         signal_number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
         code = None if status is None else 128 + signal_number if signal_number else os.WEXITSTATUS(status)
-        # Only the process that follows the job has ended; Slurm still runs the job.
-        if signal_number and reason == "exited" and self.spec.get("slurm"):
+        if (
+            signal_number and reason == "exited" and self.spec.get("slurm")
+        ):  # only the process that follows the job ended; Slurm still runs the job
             reason = "lost"
         reason = self.stop_request().get("reason") or reason
         self.write(
-            "exit",
-            {"status": code, "signal": signal_number, "reason": reason, "ended": time.time(), "why": error[:500]},
+            "exit", {"status": code, "signal": signal_number, "reason": reason, "ended": time.time(), "why": why[:500]}
         )
 
     def request_stop(self, reason: str, grace: float) -> None:
@@ -389,7 +389,7 @@ class Attempt:
         """Return the supervisor's lock if the attempt runs without one, else -1. Records a command that is lost."""
         if self.exit() or not self.dir.exists():
             return -1
-        supervisor_fd = take_lock(self.supervisor_lock, wait_s=0.0)
+        supervisor_fd = take_lock(self.supervisor_lock, wait=0.0)
         if supervisor_fd < 0:
             return -1
         write_lock_holder(supervisor_fd, "other")

@@ -147,7 +147,7 @@ class Download:
     def lock_part(self, part_file: Path) -> int:
         """Return a descriptor that holds the lock of a part file, -1 if the job is to stop or failed meanwhile."""
         while self.error is None and not self.is_stopped:
-            handle = take_lock(part_file, wait_s=0.0)
+            handle = take_lock(part_file, wait=0.0)
             if handle < 0:
                 self.wait(REPORT_S)
             elif is_open_at(handle, part_file):

@@ -109,9 +109,9 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def take_lock(path: Path, operation: int = fcntl.LOCK_EX, wait_s: float = 0.3) -> int:
-    """Return a descriptor that holds the lock, -1 if another process holds it for longer than `wait_s` seconds."""
-    handle, deadline = create(path), time.monotonic() + wait_s
+def take_lock(path: Path, operation: int = fcntl.LOCK_EX, wait: float = 0.3) -> int:
+    """Return a descriptor that holds the lock, -1 if another process holds it for longer than `wait` seconds."""
+    handle, deadline = create(path), time.monotonic() + wait
     while True:
         try:
             fcntl.flock(handle, operation | fcntl.LOCK_NB)

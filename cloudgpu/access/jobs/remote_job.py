@@ -112,7 +112,7 @@ def start(request: dict[str, Any]) -> None:
         remove(attempt.dir / "setup.json")
         save(attempt.dir / "files.json", sorted({*dict(needed_files), *download_names}))
         save(attempt.dir / "spec.json", request["spec"])
-    supervisor_fd = take_lock(attempt.supervisor_lock, wait_s=SWEEP_S)
+    supervisor_fd = take_lock(attempt.supervisor_lock, wait=SWEEP_S)
     if supervisor_fd < 0:
         raise Fault("failed", "an earlier start of this attempt has not ended yet")
     run_detached(lambda: run_supervisor(attempt, request, keeper_fd, supervisor_fd))
@@ -161,7 +161,7 @@ def supervise(attempt: Attempt, supervisor_fd: int, holder: str) -> None:
     while not attempt.exit():
         with contextlib.suppress(OSError):  # a full disk may have space again, and the command must be watched
             collect_statuses(statuses)
-            if keeper_fd < 0 <= (keeper_fd := take_lock(attempt.keeper_lock, wait_s=0.0)):
+            if keeper_fd < 0 <= (keeper_fd := take_lock(attempt.keeper_lock, wait=0.0)):
                 write_lock_holder(keeper_fd, holder)
             process = attempt.process()
             if keeper_fd >= 0 and not attempt.exit() and take_over(attempt, process, statuses):
@@ -348,7 +348,7 @@ def clean(request: dict[str, Any]) -> None:
         attempt = Attempt(request["job"], number)
         has_ended = attempt.phase() in ("absent", "exited", "lost")
         # An ended attempt's supervisor may still end processes that were left over.
-        if not has_ended or take_lock(attempt.supervisor_lock, wait_s=2 * SWEEP_S) < 0:
+        if not has_ended or take_lock(attempt.supervisor_lock, wait=2 * SWEEP_S) < 0:
             raise Fault("busy", f"attempt {number} of {request['job']} still runs")
         attempt.kill(attempt.process())  # left by a killed supervisor
     with locked(blobs.directory / ".lock"):

@@ -178,7 +178,7 @@ def lock_setup(attempt: Attempt, path: Path) -> int:
     """Wait for the setup's lock, so that two jobs do not run it at once; return it, -1 if the attempt is to stop."""
     lock_fd = -1
     while lock_fd < 0 and not attempt.stop_request():
-        lock_fd = take_lock(path, wait_s=POLL_S)
+        lock_fd = take_lock(path, wait=POLL_S)
     return lock_fd
 
 

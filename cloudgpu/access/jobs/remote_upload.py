@@ -402,7 +402,7 @@ def upload(attempt: Attempt, request: dict[str, Any]) -> None:
             continue
         lock = -1
         while lock < 0:
-            lock = take_lock(earlier.dir / "store.lock", wait_s=POLL_S)
+            lock = take_lock(earlier.dir / "store.lock", wait=POLL_S)
             if load(attempt.dir / "store.turn") != request["claim"]:
                 return
         if earlier.number < attempt.number:

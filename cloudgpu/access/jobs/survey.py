@@ -312,7 +312,7 @@ class _Walk:
         A directory with an excluded entry is not yielded: the first run may create the store in it, and the snapshot
         must not change by that.
         """
-        included = (*(entry.path for entry in self.files), *(entry.path for entry in self.links), *self.excluded)
+        included = (*(one.path for one in self.files), *(one.path for one in self.links), *self.excluded)
         nonempty = {path.rpartition("/")[0] for path in included}
         for directory in sorted(self.visited, key=len, reverse=True):  # subdirectories first
             if directory not in nonempty and directory:

@@ -105,12 +105,12 @@ class Lab:
         self.command: list[str] = settings.get("jupyter") or []
         self.root = str(settings.get("root") or home.parent)
 
-    def ensure(self, wait_s: float) -> dict[str, Any]:
-        """Return its pid and port; start it if it does not run. Raises Fault, after `wait_s` seconds at the latest."""
+    def ensure(self, wait: float) -> dict[str, Any]:
+        """Return its pid and port; start it if it does not run. Raises Fault, after `wait` seconds at the latest."""
         if not self.command:
             raise Fault("this machine was launched without JupyterLab", missing=True)
         self.check_installed()
-        deadline = time.monotonic() + wait_s
+        deadline = time.monotonic() + wait
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with locked(self.directory / "lock", deadline):
             started = not self.is_alive()
@@ -128,11 +128,11 @@ class Lab:
             lines = read_text(self.home / "jupyter.log").splitlines() or ["its installation was interrupted"]
             raise Fault(f"it could not be installed: {lines[-1].strip()[:300]}", missing=True)
 
-    def stop(self, wait_s: float) -> dict[str, Any]:
+    def stop(self, wait: float) -> dict[str, Any]:
         """End it, its kernels and terminals: SIGTERM, and SIGKILL after TERM_S. Raises Fault."""
         if not self.directory.exists():
             return {"stopped": False}
-        with locked(self.directory / "lock", time.monotonic() + wait_s):
+        with locked(self.directory / "lock", time.monotonic() + wait):
             stopped = self.is_alive()
             self.end_by_signal(signal.SIGTERM, TERM_S)
             self.end_by_signal(signal.SIGKILL, KILL_S)

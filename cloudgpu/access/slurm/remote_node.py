@@ -159,7 +159,7 @@ def write(
     *,
     several: bool,
 ) -> dict[str, Any]:
-    """Write the node's files, mode 0600 (programs 0700), and the munge key, `key` in base64. `record_plan` comes last.
+    """Write the node's files, mode 0600 (programs 0700). `record_plan` writes the plan, last of all.
 
     `several`: several people use the node, so files without secrets are also copied to where they can read them.
     """

@@ -42,8 +42,8 @@ ENDED_STATES = (
 )  # fmt: skip
 LOST_STATES = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REVOKED")
 RETRY_ON = re.compile(r"timed out|unable to contact|connect|communicat|temporar|try again|transport", re.IGNORECASE)
-# Tries and time-out of a command of Slurm; pauses between two queries of the job.
-TRIES, CALL_S, MIN_WAIT_S, MAX_WAIT_S = 6, 60, 0.5, 15.0
+TRIES, CALL_S = 6, 60  # of one command of Slurm: tries, and its time-out
+MIN_WAIT_S, MAX_WAIT_S = 0.5, 15.0  # between two queries of the job
 COLLECT_TIMEOUT_S = 60.0
 RANK_FILE = "remote_rank.py"  # the file in the attempt's directory
 # Variables of the environment that the job gets, and those that Slurm's commands do not get
@@ -160,7 +160,8 @@ class Submission:
             if latest == [] or (elements and all(element["JobState"] in ENDED_STATES for element in elements)):
                 break
             states = str([element["JobState"] for element in elements])
-            pause_s, last_states = MIN_WAIT_S if states != last_states else min(pause_s * 1.1, MAX_WAIT_S), states
+            pause_s = MIN_WAIT_S if states != last_states else min(pause_s * 1.1, MAX_WAIT_S)
+            last_states = states
             time.sleep(pause_s)
         for thread in self.collectors.values():
             thread.join(COLLECT_TIMEOUT_S)

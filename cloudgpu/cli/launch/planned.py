@@ -24,14 +24,7 @@ from cloudgpu.core.values.naming import counted
 from cloudgpu.core.values.times import duration_text, minute_text
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.machines.plans import (
-        AccountOffers,
-        BudgetFit,
-        Network,
-        Plan,
-        PlannedAttachedCost,
-        PlannedGuards,
-    )
+    from cloudgpu.views.documents.machines.plans import AccountOffers, BudgetFit, Extra, Network, Plan, PlannedGuards
     from cloudgpu.views.documents.parts import RuleText
 
 
@@ -120,7 +113,11 @@ _TIMER_TEXTS = {"cloud": "a timer in the cloud (renew-until)", "own": "its own t
 def _machine_text(plan: Plan) -> str:
     spot_text = ", spot" if plan["market"] == "spot" else ""
     fallback_text = " (on demand where there is none)" if spot_text and plan["on_demand_fallback"] else ""
-    return (f"{plan['name']}: " if plan["name"] else "") + f"{_hardware_text(plan)}{spot_text}{fallback_text}"
+    return (
+        f"{plan['name']}: {_hardware_text(plan)}{spot_text}{fallback_text}"
+        if plan["name"]
+        else f"{_hardware_text(plan)}{spot_text}{fallback_text}"
+    )
 
 
 def _where_briefly(plan: Plan) -> str:
@@ -374,7 +371,7 @@ def _at_most_text(high_usd: str, low_usd: str) -> str:
     return highest if highest == lowest else f"at most {highest}"
 
 
-def _attached_cost_text(attached_cost: PlannedAttachedCost) -> str:
+def _attached_cost_text(attached_cost: Extra) -> str:
     basis_text = (
         f" ({attached_cost['basis']})"
         if attached_cost["usd_per_month"] and attached_cost["basis"] in ("derived", "unverified")
@@ -419,7 +416,7 @@ def _stop_text(plan: Plan) -> str:
     return f"{plan['stop_effect']}: {_monthly_text(attached_costs)}" if attached_costs else str(plan["stop_effect"])
 
 
-def _monthly_text(attached_costs: Sequence[PlannedAttachedCost]) -> str:
+def _monthly_text(attached_costs: Sequence[Extra]) -> str:
     priced = [
         (attached_cost, usd_per_month)
         for attached_cost in attached_costs

@@ -29,7 +29,7 @@ from cloudgpu.core.advice.compare import (
 )
 from cloudgpu.core.advice.desktop import ownership_cost, with_market_depreciation
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.daily import DailyCosts, add_sums, daily
+from cloudgpu.core.billing.daily import DailyCosts, add_ranges, daily
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
 from cloudgpu.core.catalog.gpus import EQUAL_SPEED, SpeedRatio, Workload, speed_ratio
 from cloudgpu.core.model.machine import Machine
@@ -44,7 +44,7 @@ from cloudgpu.views.advice.compare_sentences import CompareFacts
 if TYPE_CHECKING:
     from cloudgpu.control.advice.compare_request import CompareRequest
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.billing.cost_groups import Ended
+    from cloudgpu.core.billing.cost_groups import EndedUsage
     from cloudgpu.views.documents.money.compare import CompareDocument
 
 
@@ -61,7 +61,7 @@ class PeriodCosts:
     """
 
     machines: Sequence[Machine]
-    ended_usages: Sequence[Ended]
+    ended_usages: Sequence[EndedUsage]
     hours: Mapping[str, Sequence[Hour]]
     cost: DailyCosts | None = None
 
@@ -152,7 +152,7 @@ def _history(
         return None, ()
     begin = max(filter(None, (from_iso(min(begins)), request.since)))
     end = now if request.until is None else min(now, request.until)
-    sums_by_day = {day: add_sums(projects.values()) for day, projects in cost.days.items()}
+    sums_by_day = {day: add_ranges(projects.values()) for day, projects in cost.days.items()}
     machines = _rented_machines_with_hours(session, request, costs, rented)
     return History(begin, max(begin, end), request.zone, sums_by_day, machines), cost.without_price
 
@@ -212,7 +212,9 @@ def _own_machines_work(session: Session, request: CompareRequest, costs: PeriodC
     ]
 
 
-def _cost_of(machine: Machine, ended_usages: Sequence[Ended], now: datetime, request: CompareRequest) -> Money | None:
+def _cost_of(
+    machine: Machine, ended_usages: Sequence[EndedUsage], now: datetime, request: CompareRequest
+) -> Money | None:
     """Return the cost of one machine in the period, as `cost` shows it; None if a part has no price."""
     usages = [(machine_id, usage) for machine_id, usage in ended_usages if machine_id == machine.id]
     costs = daily([machine], usages, now, request.zone, since=request.since, until=request.until)

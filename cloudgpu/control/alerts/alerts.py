@@ -33,15 +33,15 @@ from cloudgpu.core.alerts.alerts import (
     Finding,
     RaisedAlert,
     alert_state,
-    alerts_now,
-    due,
+    changes_due,
     known_as,
     raised_line,
+    with_text_now,
 )
 from cloudgpu.core.alerts.findings import (
     TOPICS,
     ended_findings,
-    is_wrong,
+    is_problem,
     lost_findings,
     machine_findings,
     price_leaps,
@@ -207,12 +207,12 @@ def deliver(
     """
     all_findings = [*findings, *current_findings(session)]
     state, raised, cleared = _record(session, all_findings, {*clearable, *TOPICS}, exempt)
-    outcomes = _send_undelivered(session, all_findings) if state.news else ()
+    outcomes = _send_undelivered(session, all_findings) if state.alerts else ()
     state = _alert_state(session) if outcomes else state
-    audience = _audience(session) if state.news else Audience(frozenset())
+    audience = _audience(session) if state.alerts else Audience(frozenset())
     pending = {alert.id for label in audience.all for alert in state.waiting(label, audience)}
-    alerts = alerts_now(state.news, all_findings)
-    titles = tuple(alert.finding.title for alert in alerts if alert.cleared_at is None and is_wrong(alert))
+    alerts = with_text_now(state.alerts, all_findings)
+    titles = tuple(alert.finding.title for alert in alerts if alert.cleared_at is None and is_problem(alert))
     return Delivery(raised, cleared, outcomes, len(pending), titles)
 
 
@@ -293,7 +293,7 @@ def _record(
     """Record which alerts are raised and cleared; return the state after it, and the keys of both."""
     state, now = _alert_state(session), session.clock()
     home_topics = {topic_of_home(session, topic) for topic in clearable}
-    to_raise, to_clear = due(findings, state, {*clearable, *home_topics}, exempt)
+    to_raise, to_clear = changes_due(findings, state, {*clearable, *home_topics}, exempt)
     if not to_raise and not to_clear:
         return state, (), ()
     audience = _audience(session)
@@ -313,7 +313,7 @@ def _send_undelivered(session: Session, findings: Sequence[Finding]) -> tuple[Ou
             state = _alert_state(session)  # as it is under the lock: another command may have sent all of it
             audience = _audience(session)
             addresses = all_receivers(session.settings.alerts, session.home)
-            by_address = {to: alerts_now(state.waiting(label_of(to), audience), findings) for to in addresses}
+            by_address = {to: with_text_now(state.waiting(label_of(to), audience), findings) for to in addresses}
             outcomes = _send_and_record(session, {address: alerts for address, alerts in by_address.items() if alerts})
             return (*outcomes, *_send_and_record(session, _escalated_to_lab(session, audience, findings, outcomes)))
     except LedgerUnavailable:
@@ -330,7 +330,7 @@ def _escalated_to_lab(
     failed = {outcome.receiver for outcome in outcomes if outcome.why is not None}
     if not failed:
         return {}
-    alerts = [(alert, audience.instead(alert, failed)) for alert in alerts_now(_alert_state(session).news, findings)]
+    alerts = [(one, audience.fallback(one, failed)) for one in with_text_now(_alert_state(session).alerts, findings)]
     lab_labels = {address: label_of(address) for address in receivers(session.settings.alerts, session.home)}
     by_address = {
         address: [_with_lab_text(alert) for alert, labels in alerts if label in labels]

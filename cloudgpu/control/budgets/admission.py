@@ -24,8 +24,8 @@ from cloudgpu.core.budgets.credit import (
     credit_fit,
     credit_left,
     credit_refusal,
-    hourly_of,
     hourly_spend,
+    ledger_hourly_cost,
     time_left,
 )
 from cloudgpu.core.budgets.refusal import Remedy, refusal
@@ -197,7 +197,9 @@ def evaluate_credit_fit(
         if present_machine.id not in ids and sync_subject_of(present_machine) == scope
     )
     others_hourly_cost = hourly_spend(credit, other_machines)
-    return credit_fit(machines[0].account, credit, others_hourly_cost, hourly_of(machines), lease, session.clock())
+    return credit_fit(
+        machines[0].account, credit, others_hourly_cost, ledger_hourly_cost(machines), lease, session.clock()
+    )
 
 
 def check_credit(
@@ -317,7 +319,9 @@ def _account_credit(session: Session, account: QueriedAccount) -> CreditReading 
     scope = account_scope(account.provider, identity_of(session, account.account, None).id)
     machines = [machine for machine in session.ledger.present_machines() if sync_subject_of(machine) == scope]
     hourly = hourly_spend(credit, machines)
-    return CreditReading(scope, account.account, account.provider, credit, hourly, hourly - hourly_of(machines))
+    return CreditReading(
+        scope, account.account, account.provider, credit, hourly, hourly - ledger_hourly_cost(machines)
+    )
 
 
 def credit_checks(session: Session, account: str) -> Iterator[Check]:

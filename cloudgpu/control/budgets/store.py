@@ -15,7 +15,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.roles import require_payer_role
 from cloudgpu.core.budgets.admission import BilledUsages, budget_sums, earliest_relevant
 from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of
-from cloudgpu.core.budgets.commitments import Prices, StandIn
+from cloudgpu.core.budgets.commitments import Prices, SubstitutePrice
 from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.status import BudgetState, status_of
 from cloudgpu.core.events import job_events
@@ -168,8 +168,10 @@ def budget_states(session: Session, chosen: Iterable[Budget]) -> tuple[BudgetSta
     machines, ended, unpriced = session.ledger.read(read_costs)
     volumes = existing_volumes(machine for machine in machines if not isinstance(machine, Exposure))
     prices = fallback_prices(session)
-    sums = budget_sums(budgets, machines, lambda _since: ended, prices, now, volumes, unpriced=lambda _since: unpriced)
-    sums_today = budget_sums(budgets, machines, lambda _since: (), replace(prices, today=True), now, volumes)
+    sums = budget_sums(
+        budgets, machines, lambda _since: ended, prices, now, volumes, unpriced_ended=lambda _since: unpriced
+    )
+    sums_today = budget_sums(budgets, machines, lambda _since: (), replace(prices, at_spot_prices=True), now, volumes)
     return tuple(status_of(*pair, now) for pair in zip(sums, sums_today, strict=True))
 
 
@@ -195,7 +197,7 @@ def _list_price_nanos(provider: str | None, instance_type: str | None, region: s
     return None if price is None else price.per_hour.nanos
 
 
-def _attached_price(provider: str, region: str, kind: str, resource: str) -> StandIn:
+def _attached_price(provider: str, region: str, kind: str, resource: str) -> SubstitutePrice:
     """Return the list price of storage or an address; if the list has none, 1.5 times the most expensive known."""
     from cloudgpu.catalog import counted_price
     from cloudgpu.catalog.storage import PriceClass
@@ -203,7 +205,7 @@ def _attached_price(provider: str, region: str, kind: str, resource: str) -> Sta
     price_class = PriceClass(resource) if resource in list(PriceClass) else None
     counted = counted_price(provider, region, kind, price_class)
     why = counted.source if counted.upper_bound else ""
-    return StandIn(counted.price.nanos, _PERIOD_OF_UNIT.get(counted.unit, "month"), why)
+    return SubstitutePrice(counted.price.nanos, _PERIOD_OF_UNIT.get(counted.unit, "month"), why)
 
 
 def reservations_of_jobs(session: Session, view: View, budgeted: BudgetedMachine | None = None) -> list[Exposure]:

@@ -136,7 +136,7 @@ def _refreshed_document(merged: MergedPrices, factor: float) -> RefreshedProvide
         "jumps": [
             price_change_document(merged.stored.provider, change) for change in large_changes(merged.moves, factor)
         ],
-        "refused": [{"row": refused.row, "why": refused.why} for refused in merged.refused],
+        "refused": [{"row": refused.name, "why": refused.why} for refused in merged.refused],
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in merged.unanswered],
         "unknown": list(merged.unknown),
         "unnamed": list(merged.not_renewed),

@@ -32,7 +32,7 @@ from cloudgpu.providers.base import Provider
 from cloudgpu.views.plans import price_document
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.market.market import Region as RegionValue, RegionsAnswer, RegionsDocument
+    from cloudgpu.views.documents.market.market import Region as RegionValue, RegionsDocument, RegionsHead
 
 TRIES = 3  # connections to each region
 CONNECT_TIMEOUT_S = 3.0
@@ -152,7 +152,7 @@ def regions_document(
 
 def _document_without_source(
     provider: Provider, query: RegionsQuery, regions: Sequence[RegionValue], gaps: Sequence[Unanswered]
-) -> RegionsAnswer:
+) -> RegionsHead:
     return {
         "provider": provider.kind,
         "account": provider.account,

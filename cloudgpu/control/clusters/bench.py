@@ -45,7 +45,7 @@ def parse_tool(text: str | None) -> Tool | None:
 def bench_network(
     session: Session,
     name: str,
-    other_name: str | None,
+    other: str | None,
     *,
     seconds: int = DEFAULT_DURATION_S,
     nominal_gbit: float | None = None,
@@ -53,9 +53,9 @@ def bench_network(
 ) -> NetworkBenchDocument:
     """Return how fast the second of two machines sends to the first, compared with the expected speed.
 
-    `name` is a cluster, whose nodes 0 and 1 are measured, or a machine, with the name of another one (`other_name`). A
-    cluster with Slurm, GPUs and nccl-tests is measured by nccl-tests on all its nodes, unless `tool` is another one.
-    `nominal_gbit` is the speed that the network is said to have, in Gbit/s; None: that of the machine type.
+    `name` is a cluster, whose nodes 0 and 1 are measured, or a machine, with the name of an `other`. A cluster with
+    Slurm, GPUs and nccl-tests is measured by nccl-tests on all its nodes, unless `tool` is another one. `nominal_gbit`
+    is the speed that the network is said to have, in Gbit/s; None: that of the machine type.
 
     Raises InvalidRequest for machines whose traffic would be billed or that lack the tool, Unreachable if they do not
     reach each other.
@@ -74,42 +74,40 @@ def bench_network(
             value=f"{nominal_gbit:g}",
             next="For example --expected 10",
         )
-    receiver, sender = _machines_to_measure(session, name, other_name)
-    check_same_zone(receiver, sender)
+    first, second = _machines_to_measure(session, name, other)
+    check_same_zone(first, second)
     with ExitStack() as stack:
-        server = stack.enter_context(connected_to(session, receiver))
+        server = stack.enter_context(connected_to(session, first))
         tools = network_speed.read_tools(server)
-        cluster = (
-            receiver.cluster if other_name is None and receiver.cluster and receiver.cluster.engine == "slurm" else None
-        )
+        cluster = first.cluster if other is None and first.cluster and first.cluster.engine == "slurm" else None
         program = None if cluster is None or tool is Tool.IPERF3 else tools.nccl
         if program is not None and cluster is not None:
             session.report(f"{cluster.name}: {program} on {cluster.nodes} nodes")
-            config = engine_files(cluster.id, rank(receiver)).conf
+            config = engine_files(cluster.id, rank(first)).conf
             bandwidth = network_speed.measure_with_nccl(server, program, cluster.nodes, tools.gpus, config)
-            return _bench_document(cluster.name, None, sender, None, bandwidth, nominal_gbit)
+            return _bench_document(cluster.name, None, second, None, bandwidth, nominal_gbit)
         if tool is Tool.NCCL:
             raise InvalidRequest(
-                f"nccl-tests cannot run from {receiver.name}: they need a cluster with Slurm, GPUs, mpirun and "
+                f"nccl-tests cannot run from {first.name}: they need a cluster with Slurm, GPUs, mpirun and "
                 "all_reduce_perf.",
                 field="--with",
                 value=Tool.NCCL,
                 next="Build them on each node with: make MPI=1. Or measure TCP: --with iperf3",
             )
-        client = stack.enter_context(connected_to(session, sender))
+        client = stack.enter_context(connected_to(session, second))
         without_tool = [
             connection.target.name for connection in (server, client) if not network_speed.read_tools(connection).iperf3
         ]
         if without_tool:
             raise network_speed.no_iperf3_error(without_tool)
-        session.report(f"{sender.name}: sending to {receiver.name} for {seconds} seconds")
+        session.report(f"{second.name}: sending to {first.name} for {seconds} seconds")
         bandwidth = network_speed.measure_with_iperf3(server, client, tools.address, seconds=seconds)
-    return _bench_document(sender.name, receiver.name, sender, tools.address, bandwidth, nominal_gbit)
+    return _bench_document(second.name, first.name, second, tools.address, bandwidth, nominal_gbit)
 
 
-def _machines_to_measure(session: Session, name: str, other_name: str | None) -> tuple[Machine, Machine]:
+def _machines_to_measure(session: Session, name: str, other: str | None) -> tuple[Machine, Machine]:
     """Return the machines to measure, the receiver first. Raises InvalidRequest where there are not two."""
-    if other_name is None:
+    if other is None:
         nodes = first_two_nodes(session.ledger.machines(), name)
         if nodes is not None:
             return nodes
@@ -119,10 +117,10 @@ def _machines_to_measure(session: Session, name: str, other_name: str | None) ->
             value=name,
             next=f"Name another machine: cloudgpu bench network {name} NAME2",
         )
-    first, second = session.find(name), session.find(other_name)
+    first, second = session.find(name), session.find(other)
     if first.id == second.id:
         raise InvalidRequest(
-            f"{name} and {other_name} are one machine.", field="NAME2", value=other_name, next="Name another one."
+            f"{name} and {other} are one machine.", field="NAME2", value=other, next="Name another one."
         )
     return first, second
 

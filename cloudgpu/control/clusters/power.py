@@ -95,11 +95,11 @@ def stop_nodes(session: Session, machines: Sequence[Machine], why: str) -> list[
         try:
             return stop_locked(thread_session, machine, why=why, is_requested=machine.id in requested_ids)
         except InstanceNotFound as error:
-            recorded = thread_session.ledger.machine(machine.id) or machine
-            if recorded.terminated_at is None:
+            latest = thread_session.ledger.machine(machine.id) or machine
+            if latest.terminated_at is None:
                 raise
             thread_session.report(error.message)
-            return recorded
+            return latest
 
     stop_call = with_or_without_ledger(stop_node, lambda node: f"{node.name} is {node.state} and not billed")
     return workers_first(session, machines, stop_call)

@@ -110,12 +110,12 @@ def _living_nodes(session: Session, machines: Sequence[Machine]) -> list[Machine
     if query_error is not None:
         query_error.message += f" No node of {command_name(machines[0])} was started."
         raise query_error
-    living_nodes = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
-    if not living_nodes:
+    living = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
+    if not living:
         raise ended_errors[0]
     for outcome in ended_errors:
         session.report(outcome.message)
-    return living_nodes
+    return living
 
 
 def _stop_started_and_raise(
@@ -158,10 +158,10 @@ def _check_still_running(
     outcomes: Sequence[Machine | CloudgpuError],
 ) -> None:
     """If a node has ended while it started, stop all nodes that this start has started, and raise its error."""
-    started_ids, current_nodes = {machine.id for machine in started_nodes}, reload_machines(session, machines)
+    started_ids, latest = {machine.id for machine in started_nodes}, reload_machines(session, machines)
     end_errors = [
         outcome
-        for machine, outcome in zip(current_nodes, outcomes, strict=True)
+        for machine, outcome in zip(latest, outcomes, strict=True)
         if isinstance(outcome, CloudgpuError) and machine.id in started_ids and machine.state not in UP_STATES
     ]
     if end_errors:

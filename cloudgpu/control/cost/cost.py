@@ -17,16 +17,16 @@ from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.advice.compare import desktops_cost, rented_machines
 from cloudgpu.core.billing.charges import money, rounded_to_sum
 from cloudgpu.core.billing.cost_groups import (
-    By,
     CostQuery,
     CostTotals,
-    Ended,
+    EndedUsage,
+    Grouping,
     billed_within,
     costs as grouped,
     of_owner,
     time_owned_within,
 )
-from cloudgpu.core.billing.forecast import Horizon, burn_rate, open_usages, remaining
+from cloudgpu.core.billing.forecast import Horizon, burn_rate, open_usages, remaining_cost
 from cloudgpu.core.billing.traffic_gaps import gaps_within
 from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.core.jobs.job import Job
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.desktop import Desktop
-    from cloudgpu.core.billing.cost_groups import Ended
+    from cloudgpu.core.billing.cost_groups import EndedUsage
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.core.values.money import Money
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.cost import (
         BudgetForecast,
         CostDocument,
-        CostGrouping,
+        CostHead,
         CostToCome,
         DayCost,
         Deductions,
@@ -120,7 +120,7 @@ def _deductions_of(session: Session, view: View, query: CostQuery, now: datetime
                     "used_usd": usd(credit_use.used),
                     "remaining_usd": usd(credit_use.remaining),
                 }
-                for credit_use in credited.uses
+                for credit_use in credited.credit_uses
             ],
         }
     return result
@@ -170,7 +170,7 @@ def cost_document(session: Session, request: CostRequest | None = None, *, days:
     if cost_request.query.owner is not None:
         inputs = _inputs_of_owner(inputs, cost_request.query.owner)
     machines, ended_usages = inputs.machines, inputs.ended_usages
-    jobs = all_jobs(session) if cost_request.query.by is By.JOB else {}
+    jobs = all_jobs(session) if cost_request.query.by is Grouping.JOB else {}
     grouped_costs = grouped(machines, ended_usages, now, cost_request.query, machine_assignments(jobs.values()))
     names = group_names(grouped_costs.groups, machines, cost_request.query, {job.id: job.name for job in jobs.values()})
     return {
@@ -181,7 +181,9 @@ def cost_document(session: Session, request: CostRequest | None = None, *, days:
         "days": None if last_days is None else _day_costs(inputs, last_days, now),
         "this_month_usd": None if last_days is None else _this_month(inputs, last_days, now),
         "unpriced": list(grouped_costs.total.unpriced),
-        "unmetered": [gap.value() for gap in gaps_within(machines, cost_request.query.since, cost_request.query.until)],
+        "unmetered": [
+            gap.document() for gap in gaps_within(machines, cost_request.query.since, cost_request.query.until)
+        ],
         "interrupted": lost_document(grouped_costs.total.interrupted),
         "failed": lost_document(grouped_costs.total.failed),
         **projected_costs(machines, grouped_costs.total, cost_request.query, now),
@@ -194,7 +196,7 @@ def cost_document(session: Session, request: CostRequest | None = None, *, days:
 
 
 def _desktop_or_none(
-    session: Session, machines: list[Machine], ended_usages: Sequence[Ended], request: CostRequest, now: datetime
+    session: Session, machines: list[Machine], ended_usages: Sequence[EndedUsage], request: CostRequest, now: datetime
 ) -> DesktopLine | None:
     """Return what a desktop would have cost; None, with a notice, if the desktop's file cannot be read."""
     try:
@@ -207,7 +209,7 @@ def _desktop_or_none(
 def desktop_line(
     session: Session,
     machines: Sequence[Machine],
-    ended_usages: Iterable[Ended],
+    ended_usages: Iterable[EndedUsage],
     query: CostQuery,
     now: datetime,
     currency: Currency | None = None,
@@ -251,23 +253,23 @@ class _CostInputs:
     """The machines in the ledger, the ended usages of the period (`ended_usages`), and those of the last days."""
 
     machines: list[Machine]
-    ended_usages: Sequence[Ended]
-    recent_ended_usages: Sequence[Ended]
+    ended_usages: Sequence[EndedUsage]
+    recent_ended_usages: Sequence[EndedUsage]
 
 
 def _read_costs(session: Session, query: CostQuery, last_days: CostQuery | None) -> _CostInputs:
     """Return the machines, and the ended usages if they are needed, from one read of the ledger."""
-    if query.from_totals and last_days is None:
+    if query.totals_suffice and last_days is None:
         return _CostInputs(session.ledger.billable_machines(), (), ())
 
-    def ended_usages(view: View, period: CostQuery) -> list[Ended]:
+    def ended_usages(view: View, period: CostQuery) -> list[EndedUsage]:
         return list(view.ended_usages("" if period.since is None else iso(period.since)))
 
     # Read together: a usage that ends between two reads would count twice, or not at all.
     return session.ledger.read(
         lambda view: _CostInputs(
             view.billable_machines(),
-            () if query.from_totals else ended_usages(view, query),
+            () if query.totals_suffice else ended_usages(view, query),
             () if last_days is None else ended_usages(view, last_days),
         )
     )
@@ -293,7 +295,7 @@ def _last_days(query: CostQuery, now: datetime) -> CostQuery:
     last_midnight = period("day", end - timedelta(microseconds=1), query.zone).begin
     first_midnight = midnight(last_midnight.astimezone(query.zone).date() - timedelta(days=MAX_DAYS - 1), query.zone)
     since = first_midnight if query.since is None else max(first_midnight, query.since)
-    return CostQuery(By.DAY, query.zone, min(since, end), end, query.owner)
+    return CostQuery(Grouping.DAY, query.zone, min(since, end), end, query.owner)
 
 
 def _day_costs(inputs: _CostInputs, last_days: CostQuery, now: datetime) -> list[DayCost]:
@@ -313,11 +315,11 @@ def _this_month(inputs: _CostInputs, last_days: CostQuery, now: datetime) -> str
     this_month = period("month", now, last_days.zone)
     if (last_days.since and last_days.since > this_month.begin) or (last_days.until or now) < now:
         return None
-    month_query = CostQuery(By.MONTH, last_days.zone, this_month.begin, this_month.end, last_days.owner)
+    month_query = CostQuery(Grouping.MONTH, last_days.zone, this_month.begin, this_month.end, last_days.owner)
     return usd(money(grouped(inputs.machines, inputs.recent_ended_usages, now, month_query).total.amount))
 
 
-def _document_head(request: CostRequest, now: datetime) -> CostGrouping:
+def _document_head(request: CostRequest, now: datetime) -> CostHead:
     query = request.query
     return {
         "by": str(query.by),
@@ -340,7 +342,7 @@ def projected_costs(machines: list[Machine], total: CostTotals, query: CostQuery
     if query.until is not None:
         ends = {horizon: min(end, query.until) for horizon, end in ends.items()}
     projections = {
-        horizon: projection_document(total, remaining(usages, now, horizon, ends.get(horizon)), ends.get(horizon))
+        horizon: projection_document(total, remaining_cost(usages, now, horizon, ends.get(horizon)), ends.get(horizon))
         for horizon in Horizon
     }
     projected: Projections = {
@@ -378,7 +380,7 @@ def jobs_spent(session: Session, wanted: Iterable[Job], *, jobs: Mapping[str, Jo
     requested, now = list(wanted), session.clock()
     existing_machine_starts = [since for job in requested if (since := on_existing_machines_since(job)) is not None]
 
-    def read(view: View) -> tuple[list[Machine], Sequence[Ended]]:
+    def read(view: View) -> tuple[list[Machine], Sequence[EndedUsage]]:
         return view.billable_machines(), list(
             view.ended_usages(iso(min(existing_machine_starts)))
         ) if existing_machine_starts else ()

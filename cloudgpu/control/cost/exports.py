@@ -63,8 +63,8 @@ class ExportTotals:
         self.amount += item.amount
         self.low += item.low
         self.high += item.high
-        self.unpriced += item.segment is None
-        self.estimates += item.estimate
+        self.unpriced += item.price_interval is None
+        self.estimates += item.is_estimate
         return item
 
 

@@ -33,7 +33,7 @@ from cloudgpu.views.reconciliation import reconciled_document
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.values.currency import Currency
-    from cloudgpu.views.documents.money.reconcile import ReconcileBasis, ReconcileDocument
+    from cloudgpu.views.documents.money.reconcile import ReconcileDocument, ReconcileHead
 
 _GZIP = b"\x1f\x8b"
 _MAX_CELL_CHARS = 1 << 20  # characters; the tags of a resource are at most some kilobytes
@@ -95,7 +95,7 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
         id_: gap_reasons(ledger_totals.get(id_, LedgerTotal()), export.by_id.get(id_, ResourceTotal()), export.end, now)
         for id_ in {**ledger_totals, **export.by_id}
     }
-    head: ReconcileBasis = {
+    head: ReconcileHead = {
         "file": str(file),
         "rows": export.rows,
         "providers": sorted(providers),

@@ -21,7 +21,7 @@ from cloudgpu.control.inventory.listing import oldest_synced_at
 from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.billing.charges import CostTimeline
-from cloudgpu.core.billing.cost_groups import By, CostQuery, Costs, Ended, costs as grouped, with_full_names
+from cloudgpu.core.billing.cost_groups import CostQuery, Costs, EndedUsage, Grouping, costs as grouped, with_full_names
 from cloudgpu.core.billing.daily import TimedUsage, daily_of, timed_usages
 from cloudgpu.core.billing.rules import to_us
 from cloudgpu.core.billing.traffic_gaps import gaps_within
@@ -71,7 +71,7 @@ class ReportRequest:
     def query(self) -> CostQuery:
         """The query for the costs of the period, with the zone in which its days begin."""
         request = self.compare
-        return CostQuery(By.INSTANCE, request.zone, self.since, request.until)
+        return CostQuery(Grouping.INSTANCE, request.zone, self.since, request.until)
 
 
 def parse_report(session: Session, **options_with_month: Unpack[ReportOptions]) -> ReportRequest:
@@ -103,7 +103,7 @@ class ReportInputs:
     """What one read of the ledger has: machines, ended usages, events about stops; and hours of activity by machine."""
 
     machines: list[Machine]
-    ended_usages: Sequence[Ended]
+    ended_usages: Sequence[EndedUsage]
     events: Sequence[EventSummary]
     hours: Mapping[str, Sequence[Hour]]
 
@@ -150,13 +150,13 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         "step": day_documents.step,
         "days": day_documents.days,
         "projects": values.projects_document(days),
-        "owners": values.owners_document(with_full_names(list(inputs.machines), By.OWNER), by_machine.groups),
-        "total": total_document(by_machine.total, By.PROJECT, currency),
+        "owners": values.owners_document(with_full_names(list(inputs.machines), Grouping.OWNER), by_machine.groups),
+        "total": total_document(by_machine.total, Grouping.PROJECT, currency),
         "budgets": readable_budget_forecasts(session, now),
         "prepaid": credits_document(read_last_run(session.ledger).credits, inputs.machines, now),
         **projected_costs(inputs.machines, by_machine.total, query, now),
         "jobs": _job_costs(session, inputs, query, now),
-        "machines": machine_documents.most_expensive,
+        "machines": machine_documents.first,
         "machines_left_out": machine_documents.left_out,
         "other_machines": machine_documents.rest,
         "named_resources": machine_documents.named,
@@ -171,7 +171,7 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         },
         "idle_resources": [values.idle_resource_document(cost) for cost in idle_costs_of(inputs.machines, now)],
         "prices": _price_ages(inputs.machines, now),
-        "unmetered": [gap.value() for gap in gaps_within(inputs.machines, query.since, query.until)],
+        "unmetered": [gap.document() for gap in gaps_within(inputs.machines, query.since, query.until)],
         "unpriced": list(by_machine.total.unpriced),
         "summary": [],
     }
@@ -221,14 +221,14 @@ def _machine_summaries(
     inputs: ReportInputs, by_machine: Costs, usages: Iterable[TimedUsage], query: CostQuery
 ) -> list[values.MachineSummary]:
     """Return a summary of each machine that cost anything or ran in the period, with its hours and its idle cost."""
-    machines_with_names = with_full_names(list(inputs.machines), By.PROJECT)
+    machines_with_names = with_full_names(list(inputs.machines), Grouping.PROJECT)
     machines = [
         machine for machine in machines_with_names if not machine.is_named_resource and machine.id in by_machine.groups
     ]
     timelines: dict[str, list[CostTimeline]] = {machine.id: [] for machine in machines}
     for usage in usages:
-        if usage.resource == Resource.INSTANCE and usage.subject in timelines:
-            timelines[usage.subject].append(usage.timeline)
+        if usage.resource == Resource.INSTANCE and usage.machine_id in timelines:
+            timelines[usage.machine_id].append(usage.timeline)
     since_us = 0 if query.since is None else to_us(query.since)
     until_us = FOREVER if query.until is None else to_us(query.until)
     summaries = []
@@ -244,7 +244,7 @@ def _job_costs(session: Session, inputs: ReportInputs, query: CostQuery, now: da
     jobs = all_jobs(session)
     if not jobs:
         return []
-    by_job = replace(query, by=By.JOB)
+    by_job = replace(query, by=Grouping.JOB)
     return values.jobs_document(
         grouped(inputs.machines, inputs.ended_usages, now, by_job, machine_assignments(jobs.values())).groups, jobs
     )

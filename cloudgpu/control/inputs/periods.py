@@ -12,7 +12,7 @@ from typing import TypedDict, Unpack
 from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.config.settings import Settings
 from cloudgpu.core.alerts.findings import month_before
-from cloudgpu.core.billing.cost_groups import By, CostQuery
+from cloudgpu.core.billing.cost_groups import CostQuery, Grouping
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.times import PERIOD_KINDS, Period, from_iso, iso, midnight, parse_duration, period
 from cloudgpu.core.values.typed import check_keywords, parse_member
@@ -70,7 +70,7 @@ def parse_cost(settings: Settings, now: datetime, **options: Unpack[CostOptions]
     """Return the request of these options. Raises InvalidRequest that names the invalid option."""
     check_keywords("cost", options, CostOptions.__annotations__)
     request = parse_period_request(settings, now, options)
-    by = parse_member(By, options.get("by", By.INSTANCE), "group of costs", "--by")
+    by = parse_member(Grouping, options.get("by", Grouping.INSTANCE), "group of costs", "--by")
     query = CostQuery(by, request.zone, request.since, request.until, options.get("owner"))
     return CostRequest(query, request.tz, request.currency)
 

@@ -373,4 +373,4 @@ def retained_entry(resource: ProviderResource) -> Retained:
         ready=resource.ready,
         nanos_per_month=None if rate.per_month is None else rate.per_month.nanos,
     )
-    return entry._replace(**rate.terms())
+    return entry._replace(**rate.record())

@@ -118,11 +118,11 @@ def settle_launch(session: Session, job: Job, machine: Machine) -> Machine:
     if machine.launch_status != "open":
         return machine
     with session.lock(lock_name(machine.key), wait=5):
-        current = session.ledger.machine(machine.id) or machine
-        if current.launch_status != "open":  # another process, which held the lock, has settled it
-            return current
+        latest = session.ledger.machine(machine.id) or machine
+        if latest.launch_status != "open":  # another process, which held the lock, has settled it
+            return latest
         resolve = settle if job.cancel is None else resolve_before_end
-        return resolve(session, current, deadline=session.clock() + STOP_TIMEOUT)
+        return resolve(session, latest, deadline=session.clock() + STOP_TIMEOUT)
 
 
 def _machine_name(job: Job, attempt: Attempt) -> str:

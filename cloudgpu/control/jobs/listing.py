@@ -27,15 +27,15 @@ def find(session: Session, name: str) -> Job:
 
     Raises InstanceNotFound where there is none, with the name that was probably meant.
     """
-    jobs, searched_name = list(all_jobs(session).values()), name.removeprefix(NAME_PREFIX)
-    matching = [job for job in jobs if searched_name in (job.name, job.key, job.id)]
+    jobs, wanted = list(all_jobs(session).values()), name.removeprefix(NAME_PREFIX)
+    matching = [job for job in jobs if wanted in (job.name, job.key, job.id)]
     if matching:
         return next((job for job in matching if job.is_open), matching[-1])
     known = dict.fromkeys(job.name for job in reversed(jobs))
     raise InstanceNotFound(
-        f"No job is called {searched_name!r}" + did_you_mean(closest_match(searched_name, known), "."),
+        f"No job is called {wanted!r}" + did_you_mean(closest_match(wanted, known), "."),
         field="NAME",
-        value=searched_name,
+        value=wanted,
         next="See: cloudgpu jobs --all" if jobs else "Run one: cloudgpu run --gpu v100 -- python train.py",
     )
 

@@ -41,7 +41,7 @@ def logs(
     if running_attempt is None:
         print_copies(session, job, out, err, since=since)
         return job
-    print_copies(session, job, out, err, since=since, before_attempt=running_attempt[0].number, is_required=False)
+    print_copies(session, job, out, err, since=since, before=running_attempt[0].number, is_required=False)
     _LogReader(session, job, out, err, since).print_attempt(job, running_attempt)
     return job
 
@@ -53,10 +53,10 @@ def print_copies(
     err: IO[bytes],
     *,
     since: datetime | None = None,
-    before_attempt: int | None = None,
+    before: int | None = None,
     is_required: bool = True,
 ) -> None:
-    """Write the copies in this home, of the attempts below the number `before_attempt` that did not end before `since`.
+    """Write the copies in this home, of attempts with a number below `before`, without those that ended before `since`.
 
     Raises InstanceNotFound where there is no copy at all, if `is_required`.
     """
@@ -66,7 +66,7 @@ def print_copies(
         any_copy = any_copy or has_copy
         is_over = since is not None and attempt.ended_at is not None and attempt.ended_at < since
         is_over = is_over and not times_file(directory, attempt.number).exists()  # which tells it exactly
-        if has_copy and not is_over and (before_attempt is None or attempt.number < before_attempt):
+        if has_copy and not is_over and (before is None or attempt.number < before):
             _print_attempt(session, job, attempt.number, out, err, since=since)
     if is_required and not any_copy:
         raise _no_copy_error(job)

@@ -45,14 +45,14 @@ class JobObserver:
     """Observes one job. `environ` has the values of its secrets; the connection to its machine stays open."""
 
     session: Session
-    id: str  # the job's
+    id: str
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     connection: Connection | None = None
-    connected_machine_id: str | None = None  # the machine to which `connection` leads
-    remote_state: RemoteState | None = None  # what the machine last reported of the attempt
+    connected_machine_id: str | None = None  # the id of that machine
+    remote: RemoteState | None = None  # what the machine last reported of the attempt
     fetch_failed: bool = False  # whether a fetch of the results has just failed
     results: StoredResults | None = None  # those that are complete in the job's bucket
-    is_ledger_complete: bool = False  # whether the ledger has all events of the job that this computer has
+    ledger_completed: bool = False  # whether the ledger has all events of the job that this computer has
     sold_out: bool = False  # whether its stopped machine could not be started now, for want of capacity or quota
     has_files: bool = False  # whether this computer could begin the job on another machine
     # When the last upload was made of which the ledger knows the work: seconds since 1970 by the machine's clock.
@@ -85,9 +85,9 @@ class JobObserver:
             return None
         self.has_files = self.has_files or has_files(self.session, job)
         # It may run well, though its machine does not answer this computer.
-        if not self.has_files and machine is not None and self.remote_state is None:
+        if not self.has_files and machine is not None and self.remote is None:
             return None
-        choice = choice_of(self.session, job, machine, self.remote_state, directory_of(self.session, job))
+        choice = choice_of(self.session, job, machine, self.remote, directory_of(self.session, job))
         return choice if self.has_files else None
 
     def _machine(self, job: Job) -> Machine | None:
@@ -103,7 +103,7 @@ class JobObserver:
         attempt = job.attempts[-1] if job.attempts else None
         ids = () if attempt is None or machine is None else (id_ for id_ in attempt.members if id_ != machine.id)
         nodes = tuple(filter(None, map(self.session.ledger.machine, ids)))
-        now, remote = self.session.clock(), self.remote_state
+        now, remote = self.session.clock(), self.remote
         if not nodes or job.outcome is not None or job.attempt is None:
             return nodes, None
         command_exit = None if remote is None else remote.exit
@@ -231,8 +231,8 @@ class JobObserver:
         if command_exit is not None:
             status, signal = command_exit.status, command_exit.signal
             ended_at = remote_results.capped_at_now(self.session, command_exit.ended)
-            if self.remote_state is not None:
-                ended_at = self._local_time(self.remote_state, command_exit.ended)
+            if self.remote is not None:
+                ended_at = self._local_time(self.remote, command_exit.ended)
         outcome = (step.outcome or State.FAILED).value
         exit_ = {"status": status, "signal": signal, "by_machine": command_exit is not None}
         return job_events.job_ended(job.id, len(job.attempts), outcome, ended_at, **exit_, why=step.why)  # type: ignore[arg-type]

@@ -87,8 +87,10 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     slurm = gang_slurm_record(request) if machine is None and request.slurm.nodes > 1 else None
     if machine is not None:
         slurm = slurm_record(session, machine, request)
-        # Slurm has a queue, so only a job that has launched this cluster for itself keeps it busy.
-        check_not_busy(machine, [job for job in all_jobs(session).values() if slurm is None or job.gang_size > 1])
+        jobs = all_jobs(session).values()
+        check_not_busy(
+            machine, jobs if slurm is None else (one for one in jobs if one.gang_size > 1)
+        )  # Slurm has a queue
         options = {"secret": request.secrets, "env_file": request.env_file}
         check_exposure_on(machine.name, machine.trust, host_visible_options(options), expose=request.is_exposed)
         volume_source = next((record["source"] for record in request.data if record["source"].startswith(VOLUME)), None)

@@ -85,10 +85,10 @@ class JobReconciler(JobObserver):
             return ReconcileResult(job_by_id(self.session, self.id), "Another process manages this job.", REQUEUE_SOON)
 
     def _reconcile(self) -> ReconcileResult:
-        self.remote_state, self.fetch_failed, self.sold_out = None, False, False
-        if not self.is_ledger_complete:
+        self.remote, self.fetch_failed, self.sold_out = None, False, False
+        if not self.ledger_completed:
             restore_missing_events(self.session, self.id)
-            self.is_ledger_complete = True
+            self.ledger_completed = True
         for _ in range(MAX_STEPS):
             job = job_by_id(self.session, self.id)
             step = next_step(job, self._observed_state(job), self.session.clock())
@@ -105,9 +105,9 @@ class JobReconciler(JobObserver):
         machine = self._machine(job)
         silence_reason = None
         is_open = job.outcome is None and job.attempt is not None  # its command is not known to be over
-        if machine is not None and machine.state == "running" and self.remote_state is None and is_open:
+        if machine is not None and machine.state == "running" and self.remote is None and is_open:
             try:
-                self.remote_state = self.remote_job(job, machine).state()
+                self.remote = self.remote_job(job, machine).state()
             except CloudgpuError as error:  # after any error, nothing is known of what runs there
                 self.close()
                 machine, silence_reason = self._refresh_machine(job, machine), error.message
@@ -118,7 +118,7 @@ class JobReconciler(JobObserver):
         self.results, unread_reason = remote_results.find_stored_results(self.session, job, machine)
         return ObservedState(
             machine,
-            remote=self.remote_state,
+            remote=self.remote,
             silent=silence_reason,
             spent=None if job.spec["max_cost"] is None else job_spent(self.session, job),
             unfetched=self.fetch_failed,
@@ -136,7 +136,7 @@ class JobReconciler(JobObserver):
     def _execute(self, job: Job, step: Step) -> ReconcileResult | None:
         """Execute a step; return what the job waits for then, None where the next step can be taken at once."""
         if step.do is JobAction.WAIT and step.kept_until is None:
-            return ReconcileResult(job, step.why, REQUEUE_SOON if job.is_open else REQUEUE_LATER, self.remote_state)
+            return ReconcileResult(job, step.why, REQUEUE_SOON if job.is_open else REQUEUE_LATER, self.remote)
         try:
             if step.kept_until is not None:
                 return self._hold_machine(job, step, step.kept_until)
@@ -152,14 +152,14 @@ class JobReconciler(JobObserver):
                     self._refresh_machine(job, machine)
             if step.do is JobAction.LAUNCH:
                 return self._handle_launch_error(job, error)
-            return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote_state, error)
+            return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote, error)
 
     def _hold_machine(self, job: Job, step: Step, until: datetime) -> ReconcileResult:
         """Hold the machine of a failed job (`--keep`), so that no policy ends it before somebody has looked at it."""
         machine = self._require_machine(job)
         if machine.hold_until is None or from_iso(machine.hold_until) < until.replace(microsecond=0):
             set_hold(self.session, machine, until, is_by_user=False)  # agreed to with the job's --keep
-        return ReconcileResult(job, step.why, REQUEUE_LATER, self.remote_state, kept_until=until)
+        return ReconcileResult(job, step.why, REQUEUE_LATER, self.remote, kept_until=until)
 
     def _execute_schedule(self, job: Job, step: Step) -> None:
         """Record the next attempt: with a new launch key, or on the last one's machine where that is still there."""
@@ -167,17 +167,17 @@ class JobReconciler(JobObserver):
         if job.attempt is not None:  # nothing was launched for it, and it is to run elsewhere by now
             self._append(replacement_event(job, job.attempt, step, self.session.clock()))
             return
-        number, machine_id, last_machine = len(job.attempts) + 1, job.spec["machine"], self._machine(job)
-        key = None if machine_id is not None else f"{job.id}-{number}"
+        number, machine, last_machine = len(job.attempts) + 1, job.spec["machine"], self._machine(job)
+        key = None if machine is not None else f"{job.id}-{number}"
         if last_machine is not None and last_machine.terminated_at is None and not _is_stopped(last_machine):
-            machine_id, key = last_machine.id, job.attempts[-1].key  # it is tried again where it was
+            machine, key = last_machine.id, job.attempts[-1].key  # it is tried again where it was
         elif last_machine is not None and key is not None:
             self._terminate_interrupted(job, last_machine)
-        market = market_of(step) if machine_id is None else retry_market(job, last_machine)
+        market = market_of(step) if machine is None else retry_market(job, last_machine)
         self._append(
-            job_events.job_placed(job.id, number, self.session.clock(), key=key, machine=machine_id, market=market)
+            job_events.job_placed(job.id, number, self.session.clock(), key=key, machine=machine, market=market)
         )
-        self.remote_state = None  # it was the state of the last attempt
+        self.remote = None  # it was the state of the last attempt
 
     def _terminate_interrupted(self, job: Job, machine: Machine) -> None:
         """End an interrupted machine and its resources; what cannot be deleted yet is deleted at the job's end."""
@@ -262,16 +262,16 @@ class JobReconciler(JobObserver):
         except InvalidRequest as error:
             missing = [name for name in job.spec["secrets"] if name not in self.environ]
             update_secret_alert(self.session, job, missing)
-            return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote_state, error)
+            return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote, error)
         if job.spec["secrets"]:
             update_secret_alert(self.session, job, ())
         remote = self.remote_job(job, self._require_machine(job))
-        self.remote_state = start_command(self.session, job, remote, secrets, self._append)
+        self.remote = start_command(self.session, job, remote, secrets, self._append)
         return None
 
     def _execute_watch(self, job: Job, _step: Step) -> ReconcileResult | None:
         """Record what the running command does, and copy what it wrote where that is due."""
-        remote, attempt = self.remote_state, job.attempts[-1]
+        remote, attempt = self.remote, job.attempts[-1]
         if remote is None:
             return None
         if remote.phase in (Phase.RUNNING, Phase.ORPHANED):
@@ -301,7 +301,7 @@ class JobReconciler(JobObserver):
         machine = self._require_machine(job)
         grace_s = SLURM_GRACE_S if job.in_slurm else GRACE_S  # a killed command could not cancel its job in Slurm
         self.remote_job(job, machine).cancel(outcome, grace_s=grace_s)
-        return ReconcileResult(job, "its command is being ended", timedelta(seconds=1), self.remote_state)
+        return ReconcileResult(job, "its command is being ended", timedelta(seconds=1), self.remote)
 
     def _execute_move(self, job: Job, step: Step) -> ReconcileResult | None:
         """End the command, make a last copy, then end its machine and confirm that: the job continues on another."""
@@ -316,27 +316,27 @@ class JobReconciler(JobObserver):
         if not attempt.move.interrupted:
             snapshot_of(self.session, job)  # raises on a computer that cannot begin the job elsewhere
         machine = self._require_machine(job)
-        if machine.state == "running" and self.remote_state is not None:
+        if machine.state == "running" and self.remote is not None:
             with suppress(Unreachable, InvalidRequest):  # then the job continues from the last copy
-                if request_end_before_move(self.remote_job(job, machine), self.remote_state, now - attempt.move.at):
+                if request_end_before_move(self.remote_job(job, machine), self.remote, now - attempt.move.at):
                     return ReconcileResult(
                         job, "its command is being ended, and continues elsewhere", timedelta(seconds=1)
                     )
-                wait_reason = self._make_last_copy(job, machine, self.remote_state)
+                wait_reason = self._make_last_copy(job, machine, self.remote)
                 if wait_reason is not None:
-                    return ReconcileResult(job, wait_reason, timedelta(seconds=1), self.remote_state)
+                    return ReconcileResult(job, wait_reason, timedelta(seconds=1), self.remote)
         self.close()
         terminate_gang(self.session, machine, f"the job {job.name} continues elsewhere: {step.why}")
-        self.remote_state = None
+        self.remote = None
         return None
 
     def _execute_retry(self, job: Job, step: Step) -> ReconcileResult | None:
         """Copy what the attempt wrote and record that it is over; the next step is another attempt."""
         machine, now = self._machine(job), self.session.clock()
-        if machine is not None and machine.state == "running" and self.remote_state is not None:
-            wait_reason = self._make_last_copy(job, machine, self.remote_state)
+        if machine is not None and machine.state == "running" and self.remote is not None:
+            wait_reason = self._make_last_copy(job, machine, self.remote)
             if wait_reason is not None:
-                return ReconcileResult(job, wait_reason, timedelta(seconds=1), self.remote_state)
+                return ReconcileResult(job, wait_reason, timedelta(seconds=1), self.remote)
         self._record_stored_work(job)
         attempt, status = job.attempts[-1], None if step.exit is None else step.exit.status
         if machine is not None and step.interrupted:
@@ -358,12 +358,12 @@ class JobReconciler(JobObserver):
         )
         if step.nothing_made and len(job.attempts) > 1 and job.attempts[-2].nothing_made:
             update_machine_alert(self.session, job_by_id(self.session, job.id), f"{step.why[0].upper()}{step.why[1:]}.")
-        self.remote_state = None
+        self.remote = None
         return None
 
     def _execute_end(self, job: Job, step: Step) -> None:
         """Record the last state of the command, and that the job is over."""
-        remote = self.remote_state
+        remote = self.remote
         if remote is not None:
             if job.attempts:
                 self._record_begin(job.attempts[-1], remote)

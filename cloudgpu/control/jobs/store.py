@@ -124,11 +124,8 @@ def read_measured(directory: Path) -> MeasuredCopies:
 
 def record_measured(directory: Path, measured: MeasuredCopies) -> None:
     """Record new measurements of a job's copies; those that are None keep their earlier value."""
-    earlier_measured = read_measured(directory)
-    merged = {
-        name: value if value is not None else getattr(earlier_measured, name)
-        for name, value in asdict(measured).items()
-    }
+    earlier = read_measured(directory)
+    merged = {name: value if value is not None else getattr(earlier, name) for name, value in asdict(measured).items()}
     with suppress(OSError):  # only plans show it
         write_atomically(directory / "measured.json", json.dumps(merged).encode())
 

@@ -34,7 +34,7 @@ from cloudgpu.core.policies.guards import only_warns_to_keep_disk, subject_of_of
 from cloudgpu.core.policies.policy import agent_policy
 from cloudgpu.core.values.naming import derived_key, lock_name
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger import saved_calls
+from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.providers.abilities import KnowsHostKeys, Resolved, guards_record
 from cloudgpu.providers.attached_costs import added_costs
 from cloudgpu.providers.cluster_abilities import LaunchesTogether
@@ -80,8 +80,6 @@ def record_intents(
 ) -> tuple[Attempt, ...]:
     """Save the calls and record the intents, in this order; return the attempts to send, one for each node.
 
-    An intent is the event `launch_intended`, written before its call is sent.
-
     All are recorded in one transaction, in which the budgets have to admit all of them. `node_offers` has the offer of
     each node, with what was resolved for it: on-premises, every node has its own host; elsewhere all are the same.
     """
@@ -93,7 +91,7 @@ def record_intents(
     def build_events(view: View) -> Sequence[Draft]:
         attempts[:] = _attempts(session, prepared, [facts[offer] for offer, _ in node_offers], view)
         for attempt in attempts:
-            saved_calls.save(session.home.attempts, attempt)
+            saved.save(session.home.attempts, attempt)
         events = [
             launch_intended(
                 attempt,
@@ -123,7 +121,7 @@ def record_intents(
     except BaseException:
         for attempt in attempts:
             if (recorded := session.ledger.machine(attempt.machine)) is None or recorded.token != attempt.token:
-                saved_calls.delete(session.home.attempts, attempt.token)
+                saved.delete(session.home.attempts, attempt.token)
         raise
     return tuple(attempts)
 
@@ -265,19 +263,19 @@ def _send_in_one_call(
     deadline: datetime,
     closing_errors: ErrorTypes,
 ) -> None:
-    first_attempt = attempts[0]
+    first = attempts[0]
     for attempt in attempts:
         pin_launch_key(session, attempt)
     wait_for_cleanup(session, deadline)
-    session.ledger.check_lock(lock_name(first_attempt.request.key))  # else another client may have closed this attempt
-    cluster = first_attempt.request.cluster
-    name = cluster.name if cluster else first_attempt.request.name
+    session.ledger.check_lock(lock_name(first.request.key))  # else another client may have closed this attempt
+    cluster = first.request.cluster
+    name = cluster.name if cluster else first.request.name
     with on_abort(f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."):
         try:
             instances = provider.launch_together(attempts, deadline=deadline)
         except closing_errors as error:
             _close_attempts(session, attempts, "refused", error.message)
-            _delete_unused_resources(session, first_attempt)
+            _delete_unused_resources(session, first)
             raise
         except ProviderUnavailable as error:
             error.next = error.next or "Run the same up again: it first finds out what became of this launch."
@@ -309,7 +307,7 @@ def _close_attempts(session: Session, attempts: Sequence[Attempt], outcome: Outc
     now = session.clock()
     session.ledger.append([launch_settled(attempt.machine, attempt.token, outcome, why, now) for attempt in attempts])
     for attempt in attempts:
-        saved_calls.delete(session.home.attempts, attempt.token)
+        saved.delete(session.home.attempts, attempt.token)
 
 
 def _delete_unused_resources(session: Session, attempt: Attempt) -> None:

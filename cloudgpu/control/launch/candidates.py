@@ -293,9 +293,9 @@ def check_volume(session: Session, candidates: Candidates, name: str) -> None:
         )
 
 
-def _may_be_in_location(machine: Machine, requirements: Requirements) -> bool:
+def _may_be_in_location(machine: Machine, needs: Requirements) -> bool:
     """Say whether a volume may be in the required region and zone, as far as both are known."""
-    pairs = [(requirements.region, machine.region), (requirements.zone, machine.zone)]
+    pairs = [(needs.region, machine.region), (needs.zone, machine.zone)]
     return all(wanted == actual for wanted, actual in pairs if wanted and actual)
 
 

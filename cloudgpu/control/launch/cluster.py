@@ -11,7 +11,7 @@ from cloudgpu.core.model.machine import Machine, has_retained_resources, node_of
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import NoCapacity
-from cloudgpu.ledger import saved_calls
+from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.providers.cluster_abilities import LaunchesTogether
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def find_or_settle_node(
     """
     launch_statuses = ("open",) if prepared.new else ("made", "open", "refused", "void")
     machines = _latest_nodes(session, prepared, launch_statuses)
-    existing_nodes = [
+    existing = [
         machine
         for machine in machines
         if machine.launch_status == "made" and (machine.terminated_at is None or has_retained_resources(machine))
@@ -58,16 +58,16 @@ def find_or_settle_node(
             confirm()
         return _complete_or_end(session, prepared, machines, deadline, is_in_plan), False
     never_made = [machine for machine in machines if machine.launch_status in ("refused", "void")]
-    if existing_nodes and never_made:
-        _end_machines(session, existing_nodes, f"{never_made[0].name} was never launched")
+    if existing and never_made:
+        _end_machines(session, existing, f"{never_made[0].name} was never launched")
         return None, False
-    if existing_nodes and all(machine.terminated_at is None for machine in existing_nodes):
-        existing_nodes = [refresh(session, machine) for machine in existing_nodes]
-    living = next((machine for machine in existing_nodes if machine.terminated_at is None), None)
+    if existing and all(machine.terminated_at is None for machine in existing):
+        existing = [refresh(session, machine) for machine in existing]
+    living = next((machine for machine in existing if machine.terminated_at is None), None)
     if living is not None:
         return living, True
-    is_parked = bool(existing_nodes) and all(has_retained_resources(machine) for machine in existing_nodes)
-    return (existing_nodes[0], True) if is_parked else (None, False)
+    is_parked = bool(existing) and all(has_retained_resources(machine) for machine in existing)
+    return (existing[0], True) if is_parked else (None, False)
 
 
 def _latest_nodes(session: Session, prepared: PreparedLaunch, launch_statuses: Sequence[str]) -> list[Machine]:
@@ -77,12 +77,10 @@ def _latest_nodes(session: Session, prepared: PreparedLaunch, launch_statuses: S
         for machine in session.ledger.machines()
         if machine.cluster_node and lock_name(machine.key) == prepared.lock and machine.request == prepared.fingerprint
     ]
-    existing_nodes = [
-        machine for machine in requested if machine.terminated_at is None or has_retained_resources(machine)
-    ]
-    if not existing_nodes:
+    existing = [machine for machine in requested if machine.terminated_at is None or has_retained_resources(machine)]
+    if not existing:
         return []
-    latest_id = not_none(max(existing_nodes, key=lambda machine: machine.intended_at).cluster).id
+    latest_id = not_none(max(existing, key=lambda machine: machine.intended_at).cluster).id
     nodes = [
         machine
         for machine in requested
@@ -119,10 +117,10 @@ def _complete_or_end(
             if machine.launch_status == "open":
                 settle_by_listing(session, machine)
     current = [session.ledger.machine(machine.id) or machine for machine in machines]
-    made_nodes = [machine for machine in current if machine.terminated_at is None and machine.launch_status == "made"]
-    if len(made_nodes) == not_none(machines[0].cluster).nodes:
-        return made_nodes[0]
-    _end_machines(session, made_nodes, "its launch was interrupted, and not all of its cluster was made")
+    made = [machine for machine in current if machine.terminated_at is None and machine.launch_status == "made"]
+    if len(made) == not_none(machines[0].cluster).nodes:
+        return made[0]
+    _end_machines(session, made, "its launch was interrupted, and not all of its cluster was made")
     return None
 
 
@@ -134,7 +132,7 @@ def _attempts_to_send(session: Session, machines: Sequence[Machine]) -> list[Att
     provider = session.provider_of(machines[0])
     launches_in_one_call = isinstance(provider, LaunchesTogether)
     to_send = [machine for machine in machines if launches_in_one_call or machine.launch_status == "open"]
-    attempts = [saved_calls.load(session.home.attempts, not_none(machine.token)) for machine in to_send]
+    attempts = [saved.load(session.home.attempts, not_none(machine.token)) for machine in to_send]
     token_lifetime = provider.token_rule.lifetime
     can_repeat = all(session.clock() - from_iso(machine.intended_at) < token_lifetime for machine in machines)
     is_complete = len(machines) == not_none(machines[0].cluster).nodes and not session.ledger_away and can_repeat

@@ -119,19 +119,14 @@ def _quota_applies(error: QuotaExceeded, refused_offer: Offer, offer: Offer) -> 
     """Say whether a quota that refused one offer also refuses another."""
     from cloudgpu.catalog import quotas_of  # reads the whole catalogue
 
-    refused_configuration, other_configuration = refused_offer.configuration, offer.configuration
-    if (refused_configuration.provider, refused_configuration.account) != (
-        other_configuration.provider,
-        other_configuration.account,
-    ):
+    refused, other = refused_offer.configuration, offer.configuration
+    if (refused.provider, refused.account) != (other.provider, other.account):
         return False
     return any(
         quota.code == error.value
-        and (quota.is_overall or refused_configuration.region == other_configuration.region)
-        and _quota_units(quota, other_configuration) >= _quota_units(quota, refused_configuration)
-        for quota in quotas_of(
-            other_configuration.provider, other_configuration.instance_type, other_configuration.market
-        )
+        and (quota.is_overall or refused.region == other.region)
+        and _quota_units(quota, other) >= _quota_units(quota, refused)
+        for quota in quotas_of(other.provider, other.instance_type, other.market)
     )
 
 
@@ -246,7 +241,7 @@ def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolve
 def offers_unless_launched(
     session: Session,
     provider: Provider,
-    requirements: Requirements,
+    needs: Requirements,
     existing: Machine | None,
     untrusted: list[Offer] | None = None,
 ) -> list[Offer]:
@@ -256,7 +251,7 @@ def offers_unless_launched(
     Offers that fit but are less trusted than requested go into `untrusted`, so that an error can name them.
     """
     try:
-        return _query_offers(session, provider, requirements, [] if untrusted is None else untrusted)
+        return _query_offers(session, provider, needs, [] if untrusted is None else untrusted)
     except (NoCapacity, ProviderUnavailable):
         if existing is None or existing.price is None:
             raise
@@ -267,13 +262,11 @@ def offers_of_constrained(
     session: Session,
     provider: Provider,
     request: LaunchRequest,
-    unconstrained: Requirements,
+    requirements: Requirements,
     existing: Machine | None,
     untrusted: list[Offer],
 ) -> list[Offer]:
     """Return the offers of a constrained request; if there is none, the error names the constraint.
-
-    `unconstrained` are the requirements before the constraint by image, subnet or volume.
 
     Offers that fit but are less trusted than requested go into `untrusted`.
     """
@@ -281,7 +274,7 @@ def offers_of_constrained(
         return offers_unless_launched(session, provider, request.requirements, existing, untrusted)
     except NoCapacity as error:
         setup, constrained = request.setup, request.requirements
-        if (constrained.region, constrained.zone) != (unconstrained.region, unconstrained.zone):
+        if (constrained.region, constrained.zone) != (requirements.region, requirements.zone):
             volume = setup.volume.name if setup.volume else None
             options = {"--image": setup.image, "--volume": volume, "--subnet": setup.network.subnet}
             options_text = " and ".join(f"{option} {value}" for option, value in options.items() if value)
@@ -315,43 +308,34 @@ def _offer_of(machine: Machine) -> Offer:
     return Offer(configuration, price_from_json(not_none(machine.price).record()))
 
 
-def _query_offers(
-    session: Session, provider: Provider, requirements: Requirements, untrusted: list[Offer]
-) -> list[Offer]:
+def _query_offers(session: Session, provider: Provider, needs: Requirements, untrusted: list[Offer]) -> list[Offer]:
     """Return the offers that fit, the preferred ones first; raise the error that explains why there are none."""
-    availability, requirements_any_trust = (
-        provider.available(requirements),
-        replace(requirements, trust=Trust.COMMUNITY),
-    )
+    availability, needs_any_trust = provider.available(needs), replace(needs, trust=Trust.COMMUNITY)
     for gap in availability.unanswered:
         session.report(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")
-    available = [
-        limited_to_abilities(provider, configuration)
-        for configuration in availability.items
-        if fits(configuration, requirements_any_trust)
-    ]
+    available = [limited_to_abilities(provider, item) for item in availability.items if fits(item, needs_any_trust)]
     priced_offers, unpriced = price_offers(
         available, discounted_prices(provider, available, session.settings.discounts, session.clock())
     )
-    offers = matching_offers(priced_offers, requirements)
+    offers = matching_offers(priced_offers, needs)
     untrusted += (
         offer
-        for offer in matching_offers(priced_offers, requirements_any_trust)
-        if not requirements.trust.accepts(offer.configuration.trust)
+        for offer in matching_offers(priced_offers, needs_any_trust)
+        if not needs.trust.accepts(offer.configuration.trust)
     )
     if offers:
         return offers
     if untrusted and not availability.unanswered:
         from cloudgpu.core.launch.trust import too_little_trust_error
 
-        raise too_little_trust_error(requirements, untrusted)
+        raise too_little_trust_error(needs, untrusted)
     from cloudgpu.control.launch.no_match import explain_no_match  # reads the whole catalogue
 
     raise _unanswered_error(availability) or explain_no_match(
         provider,
-        requirements,
+        needs,
         availability.items,
-        [offer for offer in priced_offers if fits(offer.configuration, requirements)],
+        [offer for offer in priced_offers if fits(offer.configuration, needs)],
         has_no_price=bool(unpriced),
     )
 

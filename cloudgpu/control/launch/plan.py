@@ -68,8 +68,8 @@ class PreparedLaunch:
     fingerprint: str  # a hash of the request: the same request has the same one, and finds its machine by it
     lock: str  # the name of the lock that a launch of this request holds
     existing: Machine | None  # the machine of this request that exists already
-    key: str | None = None  # --key
-    name: str | None = None  # --name
+    key: str | None = None
+    name: str | None = None
     new: bool = False  # --new: launch another machine, even if one of this request exists
     is_restore: bool = False  # it restores a parked machine from its image
     # The plan's offer with its looked-up image, network and so on. None: a machine existed, so nothing was looked up,
@@ -332,15 +332,11 @@ def _scheduled_run_notes(session: Session, run: ScheduledRun | None, request: La
         )
 
 
-def _other_account_remarks(offers: OffersFound, planned_candidate: Candidate) -> Iterator[str]:
+def _other_account_remarks(offers: OffersFound, planned: Candidate) -> Iterator[str]:
     """Yield the policy and lease of accounts that may be tried next, where they differ from the plan's."""
     for candidate in offers.candidates.items:
         terms = (candidate.request.policy, candidate.request.lease_s, candidate.request.renew_s)
-        if terms != (
-            planned_candidate.request.policy,
-            planned_candidate.request.lease_s,
-            planned_candidate.request.renew_s,
-        ):
+        if terms != (planned.request.policy, planned.request.lease_s, planned.request.renew_s):
             lifetime = candidate.lifetime
             yield (
                 f"if it is launched at account {candidate.account}, policy {candidate.request.policy} holds: "

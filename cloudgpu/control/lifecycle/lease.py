@@ -29,7 +29,7 @@ from cloudgpu.control.policies.resolve import limits_of, policy_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_may, check_override, requested_by
 from cloudgpu.core.budgets.budget import Action
-from cloudgpu.core.budgets.enforcement import WARNINGS
+from cloudgpu.core.budgets.enforcement import MAX_WARNINGS
 from cloudgpu.core.budgets.refusal import Remedy, span_text
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_events import hold_set, lease_put_back
@@ -121,12 +121,12 @@ def _budget_caveats(session: Session, machine: Machine, policy: Policy | None) -
     ]
     if names:
         yield (
-            f"the budget{'s' * (len(names) > 1)} {', '.join(names)} may end it once it is spent, after {WARNINGS} "
+            f"the budget{'s' * (len(names) > 1)} {', '.join(names)} may end it once it is spent, after {MAX_WARNINGS} "
             f"warnings{_lost_clause(machine)}"
         )
     if policy is not None and policy.budget is not None and policy.budget.do is RuleAction.STOP:
         yield (
-            f"its policy ends it once it has cost {policy.budget.limit.text()}, after {WARNINGS} "
+            f"its policy ends it once it has cost {policy.budget.limit.text()}, after {MAX_WARNINGS} "
             f"warnings{_lost_clause(machine)}"
         )
 
@@ -180,10 +180,10 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
         session.check_launchable()  # an incomplete ledger has neither all costs nor all budgets
         sync_before_admission(session, {}, lambda budget: budget.scope.covers(machine))
     with lock_machine(session, machine):
-        current = refresh_lease(session, session.ledger.machine(machine.id) or machine)
-        check_follows_lease(session, current)
-        lease, credit = keep_later_end(extension.lease, current), credit_of_machine(session, current)
-        return withdraw_request(session, set_lease(session, current, lease, "extend", override, credit))
+        latest = refresh_lease(session, session.ledger.machine(machine.id) or machine)
+        check_follows_lease(session, latest)
+        lease, credit = keep_later_end(extension.lease, latest), credit_of_machine(session, latest)
+        return withdraw_request(session, set_lease(session, latest, lease, "extend", override, credit))
 
 
 def keep_later_end(lease: Lease, machine: Machine) -> Lease:

@@ -54,7 +54,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     RoleNeeded,
 )
-from cloudgpu.ledger import saved_calls
+from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.ledger.log.base import View
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.providers.abilities import Pausable, RemainingFiles, WritesAtHome
@@ -295,7 +295,7 @@ def _end_with_resources(
         except (LedgerUnavailable, InvalidRequest) as error:  # no reason to let it run on
             raise terminate_without_ledger(session, machine, error, with_retained=True) from error
         if not session.ledger_away:  # the saved call identifies the machine until its end is recorded
-            saved_calls.delete(session.home.attempts, machine.token or "none")
+            saved.delete(session.home.attempts, machine.token or "none")
     return machine, named_resources
 
 

@@ -12,7 +12,7 @@ from cloudgpu.core.model.identity import is_on_computer
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import AuthFailed, InvalidRequest, NotReachableHere, ProviderUnavailable
-from cloudgpu.ledger import saved_calls
+from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.views.ended import ended_error
 
@@ -41,7 +41,7 @@ def record_as_lost(session: Session, machine: Machine, why: str) -> Machine:
             events = [launch_settled(machine.id, not_none(machine.token), "void", proof, now)]
         lost_machine = session.ledger.append_to(machine, events)
         if is_on_computer(machine):  # a cloud may still create the machine: settling the launch needs its saved call
-            saved_calls.delete(session.home.attempts, machine.token or "none")
+            saved.delete(session.home.attempts, machine.token or "none")
     return lost_machine
 
 

@@ -182,8 +182,8 @@ def repair_timers(session: Session, machines: Iterable[Machine], *, sweep: bool 
     _set_due_timers(session, due_machines, result)
     _for_each_machine(session, ended_machines, _drop_timer, result)
     if sweep:
-        current_by_id = {machine.id: machine for machine in session.ledger.machines()}
-        _repair_by_listing(session, [current_by_id.get(machine.id, machine) for machine in machines], result)
+        latest = {machine.id: machine for machine in session.ledger.machines()}
+        _repair_by_listing(session, [latest.get(machine.id, machine) for machine in machines], result)
     return result
 
 

@@ -22,7 +22,7 @@ from cloudgpu.core.model.machine import Machine, is_inside_network, may_allow_cl
 from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import Unreachable, WrongHostKey
-from cloudgpu.ledger import saved_calls
+from cloudgpu.ledger import saved_calls as saved
 
 
 def own_key(session: Session) -> GuestKey:
@@ -37,7 +37,7 @@ def address_label(machine: Machine, key: GuestKey) -> str:
 
 def is_launched_here(session: Session, machine: Machine) -> bool:
     """Say whether this home launched it: its saved launch call, with its token, is kept until it is proved gone."""
-    return machine.token in {token for token, _ in saved_calls.unresolved(session.home.attempts)}
+    return machine.token in {token for token, _ in saved.unresolved(session.home.attempts)}
 
 
 def share_with_this_home(session: Session, machine: Machine) -> SharedKey | None:

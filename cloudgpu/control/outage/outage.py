@@ -254,9 +254,8 @@ def find_by_tags(session: Session, fault: LedgerAway) -> FoundMachines:
         for gap in unidentified:
             session.report(f"{gap.scope} is left alone: {gap.why}")
         for machine_id, instance in living_by_id.items():
-            _add_machine(
-                machines, unanswered, instance.account, partial(_machine_of, session, instance, calls.get(machine_id))
-            )
+            read_machine = partial(_machine_of, session, instance, calls.get(machine_id))
+            _add_machine(machines, unanswered, instance.account, read_machine)
         for call in (call for machine_id, call in calls.items() if machine_id not in listed_ids):
             _add_machine(machines, unanswered, call.request.account, partial(_unresolved_machine, session, call))
         return FoundMachines(machines, unanswered, fault, calls.keys())
@@ -367,9 +366,9 @@ def _unresolved_machine(session: Session, call: Attempt) -> Machine | None:
     It was never created then, or was terminated, or is parked: only the ledger knows. Raises NotReachableHere.
     """
     machine = _machine_from([_launch_intended(session, call)])
-    token_rule = session.provider_of(machine).token_rule
+    rule = session.provider_of(machine).token_rule
     # after this time a listing shows every machine that was created
-    return machine if session.clock() - call.made_at < token_rule.listing_proves_after else None
+    return machine if session.clock() - call.made_at < rule.listing_proves_after else None
 
 
 def _launch_intended(session: Session, call: Attempt) -> Draft:

@@ -17,7 +17,7 @@ from cloudgpu.config.policies.find import is_launched_by
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.activity.utilization import mean_draw
-from cloudgpu.core.billing.discounts import agreed_price
+from cloudgpu.core.billing.discounts import effective_price
 from cloudgpu.core.events.log import OWN_CLOCK, Draft
 from cloudgpu.core.events.observations import AccountPrices, is_to_price, price_observed, spot_price_events
 from cloudgpu.core.model.instances import Instance, State
@@ -96,7 +96,7 @@ def _discounted(
     session: Session, configuration: MachineConfiguration, price: Price | None, at: datetime
 ) -> Price | None:
     """Return what this user pays at that price: less, where config.toml has a discount."""
-    return agreed_price(session.settings.discounts, configuration, price, at)
+    return effective_price(session.settings.discounts, configuration, price, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,7 @@ def reported_price_events(session: Session, machine: Machine | None, instance: I
     ):
         return []
     reported_price = Price(instance.per_hour, f"{machine.provider}'s own word of this machine", now, Basis.QUOTED)
-    price = agreed_price(session.settings.discounts, configuration_of_instance(instance), reported_price, now)
+    price = effective_price(session.settings.discounts, configuration_of_instance(instance), reported_price, now)
     return [] if price is None else start_price_events(session, machine, price, from_iso(machine.intended_at))
 
 
@@ -343,7 +343,7 @@ def metered_price(
     if was_metered and now - from_iso(price_in_force.as_of) < MIN_MEASURED_TIME:
         return None
     watts_and_time = _mean_draw(session, machine, now)
-    price = watts_and_time and agreed_price(
+    price = watts_and_time and effective_price(
         session.settings.discounts, configuration, provider.metered_price(configuration, *watts_and_time), now
     )
     nanos_in_force = price_in_force.nanos_per_hour

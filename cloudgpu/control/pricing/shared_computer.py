@@ -18,7 +18,7 @@ from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.activity.agent_status import parse_agent_status
 from cloudgpu.core.activity.computer_share import Presence, Run, draws_of, share_of
-from cloudgpu.core.billing.discounts import agreed_price
+from cloudgpu.core.billing.discounts import effective_price
 from cloudgpu.core.events.log import OWN_CLOCK, Draft
 from cloudgpu.core.events.observations import price_observed
 from cloudgpu.core.model.machine import Machine, not_none
@@ -162,7 +162,7 @@ def _cost_events(
     for configuration, max_price, intervals in zip(configurations, max_prices, intervals_by_machine, strict=True):
         for interval in intervals:
             share = share_of(interval.machine.id, presences, interval.begin.timestamp(), interval.end.timestamp())
-            cost = agreed_price(
+            cost = effective_price(
                 session.settings.discounts, configuration, provider.shared_price(configuration, share), now
             )
             if (

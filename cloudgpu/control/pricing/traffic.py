@@ -65,7 +65,7 @@ def traffic_event(machine: Machine, status: Mapping[str, Any], now: datetime) ->
         return None
     return traffic_observed(
         machine.id,
-        rate.terms(),
+        rate.record(),
         now,
         stored_as=rate.stored_as,
         sent=new_bytes,
@@ -113,7 +113,7 @@ def _received_traffic(machine: Machine, counter: Mapping[str, object]) -> Receiv
     if new_bytes <= 0:
         return None
     rate = _own_rate(machine, own_prices.into, "in")
-    return {"bytes_in": new_bytes, "counted": total, "stored_as": rate.stored_as, **rate.terms()}
+    return {"bytes_in": new_bytes, "counted": total, "stored_as": rate.stored_as, **rate.record()}
 
 
 def _checked_number(value: Any, limit: float) -> int:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cloudgpu.config.policies.chosen import ChosenPolicy
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.activity.report import Report
-    from cloudgpu.core.budgets.enforcement import Stop
+    from cloudgpu.core.budgets.enforcement import PlannedStop
     from cloudgpu.views.documents.automation.activity import WhyDocument
 
 RUN_INTERVAL = timedelta(minutes=10)  # between two scheduled runs, by default
@@ -201,7 +201,7 @@ def _age_signal(signal: Signal, age_s: float, window_s: float) -> Signal:
     return signal._replace(ago=ago, value=value, counts=signal.counts and ago < window_s)
 
 
-def _budget_stops(session: Session, machines: Sequence[Machine]) -> list[Stop]:
+def _budget_stops(session: Session, machines: Sequence[Machine]) -> list[PlannedStop]:
     """Return the budgets' stops of these machines; none if a budget cannot be read."""
     from cloudgpu.control.budgets.store import budget_states, budgets
     from cloudgpu.core.budgets.enforcement import budget_stops

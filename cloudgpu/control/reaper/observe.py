@@ -34,7 +34,7 @@ from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.clusters import with_cluster_activity
 from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.reaper.result import EndItem, NotEnded, Outcome, busy, lock_of, split_ends
-from cloudgpu.core.reaper.seen import machines_to_query, with_machine, with_report, with_self_report, with_silence
+from cloudgpu.core.reaper.seen import to_ask, with_machine, with_report, with_self_report, with_silence
 from cloudgpu.core.resources import retention as retention_rules
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable, Silent
@@ -211,11 +211,11 @@ def machine_views(
         view_without_report(machine, policies[machine.id], answered=machine.id in answered) for machine in machines
     ]
     now = session.clock()
-    to_query = machines_to_query(views, now)
+    to_query = to_ask(views, now)
     answers = ask_activity(session, to_query, store=store)
     if answers:
         views = [with_self_report(view, answers.get(view.machine.id)) for view in views]
-        to_query = machines_to_query(views, now)
+        to_query = to_ask(views, now)
     reports = probe_twice(session, to_query, store=store)
     results = [with_report(view, reports.get(view.machine.id)) for view in views] if reports else views
     results = [with_silence(result, answers.get(result.machine.id)) for result in results] if answers else results

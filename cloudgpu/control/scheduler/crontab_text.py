@@ -243,12 +243,12 @@ def _quote_unit_word(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
 
 
-def _check_characters(job: CronJob, target_text: str, forbidden: Collection[str] = ()) -> None:
+def _check_characters(job: CronJob, place: str, forbidden: Collection[str] = ()) -> None:
     """Raise InvalidRequest for a control character, a byte that is no text, or one of `forbidden`, in a command."""
     for name, text in [*job.environment.items(), *(("program", word) for word in job.program)]:
         if any(character in forbidden or _is_unwritable(ord(character)) for character in text):
             raise InvalidRequest(
-                f"{name} holds a character that cannot be written into {target_text}: {text!r}.",
+                f"{name} holds a character that cannot be written into {place}: {text!r}.",
                 field=name,
                 value=text,
                 next="Use a path without backslashes and control characters.",

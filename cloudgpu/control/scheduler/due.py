@@ -29,16 +29,16 @@ def run_due_at(last_run: LastRun, machines: Iterable[Machine], every: timedelta,
     return max(last_run.at + min(every, SHORTEST_INTERVAL), min([last_run.at + every, *due_times]))
 
 
-def own_run_due_at(last_run: LastRun, due_at: datetime, home_id: str, every: timedelta, now: datetime) -> datetime:
-    """Return when the home with this id makes its next run, where one is due at `due_at` by the runs of all homes.
+def own_run_due_at(last_run: LastRun, due_at: datetime, home: str, every: timedelta, now: datetime) -> datetime:
+    """Return when `home` makes its next run, where one is due at `due_at` by the runs of all homes.
 
     A run of another home counts as its own if that computer does not run on a battery and checked all accounts that
     this one checks. Else this home would never guard the accounts that it alone checks.
     """
-    if last_run.at is None or last_run.latest is None or last_run.latest.body.get("home") == home_id:
+    if last_run.at is None or last_run.latest is None or last_run.latest.body.get("home") == home:
         return due_at
     runs_by_home = {run.home: run for run in last_run.scheduled}
-    own_run, latest_run = runs_by_home.get(home_id), runs_by_home.get(str(last_run.latest.body.get("home")))
+    own_run, latest_run = runs_by_home.get(home), runs_by_home.get(str(last_run.latest.body.get("home")))
     is_covered = (
         own_run is not None
         and latest_run is not None

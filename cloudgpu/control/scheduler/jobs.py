@@ -144,7 +144,7 @@ def check_budgets(session: Session, run_at_once: Callable[[], None]) -> str:
     stops = [
         stop
         for stop in budget_stops(states, session.ledger.machines(), {}, session.clock())
-        if stop.do is not BudgetAction.WARN
+        if stop.action is not BudgetAction.WARN
     ]
     if not stops:
         return ""

@@ -80,9 +80,10 @@ def _secret_values(environment: Mapping[str, str]) -> Iterator[str]:
         parts = urlsplit(environment.get(_LEDGER_VARIABLE, ""))
     except ValueError:
         return
-    query_secrets = (value for name, value in parse_qsl(parts.query) if _is_secret(name))
-    passwords = set(filter(None, (parts.password, *query_secrets)))
-    yield from {*passwords, *map(unquote, passwords)}  # in a URL they may be percent-encoded
+    query_secrets = [value for name, value in parse_qsl(parts.query) if _is_secret(name)]
+    for password in (parts.password, *query_secrets):
+        if password:
+            yield from {password, unquote(password)}  # in a URL it may be percent-encoded
 
 
 def _no_clock() -> datetime:

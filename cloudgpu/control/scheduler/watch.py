@@ -69,10 +69,9 @@ class _EndableSession(Session):
 
 
 class Watch:
-    """The recurring jobs (`WatchJob`) of one `watch` process.
+    """The jobs of one process. `fault_counts` counts the errors of each job, `run_counts` how often each was run.
 
-    `fault_counts` counts the errors of each job, `run_counts` how often each was run. `tell` reports a sentence to the
-    user.
+    `tell` reports a sentence to the user.
     """
 
     def __init__(

@@ -90,15 +90,15 @@ def _placement_scores(session: Session, offers: Sequence[Offer]) -> dict[SpotLoc
 
     Raises LedgerUnavailable alone: no other error fails a launch.
     """
-    first_configuration = offers[0].configuration
-    account_and_type = (first_configuration.account, first_configuration.instance_type)
+    first = offers[0].configuration
+    account_and_type = (first.account, first.instance_type)
     same_type_offers = [
         offer
         for offer in offers
         if (offer.configuration.account, offer.configuration.instance_type) == account_and_type
     ]
     try:
-        provider = session.provider(first_configuration.account)
+        provider = session.provider(first.account)
         if len(same_type_offers) < 2 or not isinstance(provider, HasPlacementScores):  # noqa: PLR2004  (there is no choice)
             return {}
         scores = provider.placement_scores([offer.configuration for offer in same_type_offers])

@@ -28,7 +28,7 @@ from cloudgpu.core.advice.break_even import (
 )
 from cloudgpu.core.advice.desktop import Desktop, OwnershipCost, desktops_needed, ownership_cost
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.daily import NO_SUMS, Sums
+from cloudgpu.core.billing.daily import NO_COST, CostRange
 from cloudgpu.core.catalog.catalog import CatalogOffer
 from cloudgpu.core.catalog.gpus import SpeedRatio
 from cloudgpu.core.model.machine import Machine
@@ -92,7 +92,7 @@ class History:
     begin: datetime
     end: datetime
     zone: tzinfo
-    cloud: Mapping[date, Sums]
+    cloud: Mapping[date, CostRange]
     machines: Sequence[RentedMachine]
 
     @property
@@ -253,11 +253,11 @@ def _costlier_again(
 
 def _daily_points(history: History, work_seconds: Mapping[date, float], case: Case) -> Iterator[CostPoint]:
     """Yield the costs of both at the end of each day; the last point has all costs, also those billed ahead."""
-    column = {Case.LOW: 0, Case.EXPECTED: 1, Case.HIGH: 2}[case]  # of `Sums`: the least, expected and highest cost
+    column = {Case.LOW: 0, Case.EXPECTED: 1, Case.HIGH: 2}[case]  # of `CostRange`: the least, expected and highest cost
     cloud, seconds = 0, 0.0
     day, last = (moment.astimezone(history.zone).date() for moment in (history.begin, max(history.begin, history.end)))
     while day < last:
-        cloud += history.cloud.get(day, NO_SUMS)[column]
+        cloud += history.cloud.get(day, NO_COST)[column]
         seconds += work_seconds.get(day, 0.0)
         day += DAY
         at = midnight(day, history.zone)

@@ -24,7 +24,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.times import Period, duration_text, from_iso, iso, minute_text, period
 
-# Topics of findings, the first word of their keys
+# Topics of findings, the first word of their keys. GUARD: only scheduled runs could end a machine, and none run.
 ENDED, LOST, PARTLY_STARTED, JOB, JOB_WAITS, GUARD = "ended", "lost", "part", "job", "job-waits", "guard"
 TOPICS = (
     *("lease", "stop", "overdue", "unpriced", "launch", "price", "refused"),
@@ -123,7 +123,7 @@ def unproved_since(lines: Iterable[Event]) -> datetime | None:
 
 
 def last_price_change(machine: Machine) -> tuple[Money, Money] | None:
-    """Return the last two prices per hour since the machine was last started, older first; None while it had one.
+    """Return the last two prices per hour since the machine was last started, older first; None if it had only one.
 
     None, too, if one of them is its electricity, measured or assumed: that is no change of a price.
     """
@@ -148,28 +148,32 @@ def price_leaps(machines: Iterable[Machine], factor_of: Callable[[Machine], Frac
             continue
         (before, after), factor = price_change, factor_of(machine)
         if before.nanos * factor < after.nanos or after.nanos * factor < before.nanos:
-            yield price_finding(price_key(machine), before, after, who=machine.name)
+            yield price_finding(price_key(machine), before, after, machine_name=machine.name)
 
 
-def price_finding(place: str, before: Money, after: Money, *, who: str = "") -> Finding:
+def price_finding(place: str, before: Money, after: Money, *, machine_name: str = "") -> Finding:
     """Return the finding of a changed price; `place` is like `aws/us-east-1b/p3.2xlarge/spot`."""
     rose = after.nanos > before.nanos
     times = Fraction(after.nanos, before.nanos) if before else None
-    by = f", {float(times):.3g} times what it was" if times is not None else ""
+    factor_text = f", {float(times):.3g} times what it was" if times is not None else ""
     facts = {"offer": place, "before": _hourly(before), "now": _hourly(after)}
     return Finding(
         key=f"price:{place}",
         kind="price moved",
         title=f"The price of {place} {'rose' if rose else 'fell'} to {_hourly(after)}",
-        text=f"It was {_hourly(before)}{by}."
-        + (f" {who} runs at it: cloudgpu cost says what it has cost, cloudgpu stop {who} ends it." if who else ""),
-        facts=facts | ({"machine": who} if who else {}),
+        text=f"It was {_hourly(before)}{factor_text}."
+        + (
+            f" {machine_name} runs at it: cloudgpu cost says what it has cost, cloudgpu stop {machine_name} ends it."
+            if machine_name
+            else ""
+        ),
+        facts=facts | ({"machine": machine_name} if machine_name else {}),
         urgent=rose,
     )
 
 
 def withheld_prices_finding(provider: str, names: Sequence[str]) -> Finding:
-    """Return the finding that prices of a list changed too much to be accepted automatically."""
+    """Return the finding that prices of a list (`names`) changed too much to be accepted automatically."""
     number = f"{len(names)} prices" if len(names) > 1 else "A price"
     return Finding(
         key=f"price:list:{provider}",
@@ -238,12 +242,12 @@ def _refused(machine: Machine, refused: RefusedAction) -> Finding:
     """Return the finding that a machine is protected from its end: only a person can lift that."""
     name = machine.name
     verb = "stopped" if refused.action == "stop" else "ended"
-    goes_on = "It is billed." if machine.billed else "It is stopped; its disk still costs money."
+    still_billed_text = "It is billed." if machine.billed else "It is stopped; its disk still costs money."
     return Finding(
         key=f"refused:{machine.id}:{refused.action}",
         kind="end refused",
         title=f"{name} cannot be {verb}: something protects it",
-        text=f"{refused.why} {goes_on} {refused.next or ''}".rstrip(),
+        text=f"{refused.why} {still_billed_text} {refused.next or ''}".rstrip(),
         facts=_facts(machine),
         urgent=bool(machine.billed),
     )
@@ -303,8 +307,8 @@ def month_due(now: datetime, zone: tzinfo) -> tuple[Period, datetime]:
 
     Never an older month: a report that was not sent during the whole next month is not sent any more.
     """
-    settled = now - MONTH_END_DELAY
-    return month_before(settled, zone), period("month", settled, zone).end + MONTH_END_DELAY
+    recorded_until = now - MONTH_END_DELAY
+    return month_before(recorded_until, zone), period("month", recorded_until, zone).end + MONTH_END_DELAY
 
 
 def month_name(month: Period, zone: tzinfo) -> str:
@@ -316,8 +320,8 @@ def whole_month(since: datetime | None, until: datetime | None, zone: tzinfo) ->
     """Return [since, until) if it is exactly one calendar month of `zone`, else None."""
     if since is None or until is None:
         return None
-    found = period("month", since, zone)
-    return found if (found.begin, found.end) == (since, until) else None
+    month = period("month", since, zone)
+    return month if (month.begin, month.end) == (since, until) else None
 
 
 def receivers_with_report(lines: Iterable[Event], month: str) -> frozenset[str]:
@@ -325,7 +329,7 @@ def receivers_with_report(lines: Iterable[Event], month: str) -> frozenset[str]:
     return frozenset(line.body["receiver"] for line in lines if line.kind == SENT and line.body["month"] == month)
 
 
-def is_wrong(alert: RaisedAlert) -> bool:
+def is_problem(alert: RaisedAlert) -> bool:
     """Return whether an alert is about something to be put right; a machine's end, or a job's, is only news."""
     return alert.finding.topic != JOB and (alert.finding.topic != ENDED or alert.finding.urgent)
 
@@ -351,22 +355,24 @@ def lost_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Findin
                 yield _cluster_ended(cluster, nodes, at)
 
 
-def _nodes_lost(cluster: ClusterNode, lost: Sequence[Machine], rest: Sequence[Machine]) -> Finding:
+def _nodes_lost(cluster: ClusterNode, lost: Sequence[Machine], other_nodes: Sequence[Machine]) -> Finding:
     names, at = first_few([machine.name for machine in lost], MAX_NAMED), _last_stop_at(lost)
-    hourly = _hourly_sum(rest)
-    others = "The other machine costs" if len(rest) == 1 else f"The other {len(rest)} machines cost"
+    hourly = _hourly_sum(other_nodes)
+    others_cost_text = (
+        "The other machine costs" if len(other_nodes) == 1 else f"The other {len(other_nodes)} machines cost"
+    )
     next_ = (
         "The next run of reap ends them (--on-node-loss stop)."
         if cluster.on_node_loss == "stop"
-        else f"Nothing ends them for that. To end them: {stop_command((rest or lost)[0])}"
+        else f"Nothing ends them for that. To end them: {stop_command((other_nodes or lost)[0])}"
     )
     return Finding(
         key=f"{LOST}:{cluster.id}:{at}",
         kind="node lost",
         title=f"{cluster.name} has lost {names}; the rest costs {hourly}",
         text=f"{_unrequested(end_reason_of(lost[-1]), at)} "
-        f"{others} {hourly}, and a job that needs all {cluster.nodes} cannot continue. {next_}",
-        facts=_cluster_facts(cluster, rest or lost) | {"lost": names, "price": hourly},
+        f"{others_cost_text} {hourly}, and a job that needs all {cluster.nodes} cannot continue. {next_}",
+        facts=_cluster_facts(cluster, other_nodes or lost) | {"lost": names, "price": hourly},
         urgent=True,
     )
 

@@ -23,8 +23,10 @@ class Assignment(NamedTuple):
     key: str
 
 
-Assigned = Mapping[str, Sequence[Assignment]]  # by a machine's id, in order; those of one machine cover all of time
-NO_JOBS: Assigned = MappingProxyType({})
+AssignmentsByMachine = Mapping[
+    str, Sequence[Assignment]
+]  # by a machine's id, in order; those of one machine cover all of time
+NO_JOBS: AssignmentsByMachine = MappingProxyType({})
 _FOREVER = datetime.max.replace(tzinfo=UTC)
 UNASSIGNED = (Assignment(None, None, ""),)  # for a machine that is allocated to no key
 
@@ -42,12 +44,12 @@ def charges_by_key(
     Empty charges are left out.
     """
     charges: dict[str, Charge] = {}
-    first, last = billed_span(usage, now)
+    billed_begin, billed_end = billed_span(usage, now)
     for assignment in assignments:
         begin = max(filter(None, (assignment.since, since)), default=None)
         end = min(filter(None, (assignment.until, until)), default=None)
         is_empty = begin is not None and end is not None and begin >= end
-        if (begin is not None and begin > last) or (end is not None and end < first) or is_empty:
+        if (begin is not None and begin > billed_end) or (end is not None and end < billed_begin) or is_empty:
             continue
         part = charge(usage, now, since=begin, until=end)
         if part.billed_us or part.high or part.unpriced_us:

@@ -64,7 +64,7 @@ class CostTimeline(NamedTuple):
     """What a usage costs over time, as rate intervals: (begin, end, exact parts per microsecond).
 
     Times are in microseconds since 1970. The sum of the intervals within a period is what `charge` returns for it:
-    `low`, `amount` and `high`. It is billed from `begin` to `end`; `unpriced`: no price is known for that.
+    `low`, `amount` and `high`. It is billed from `begin` to `end`; `is_unpriced`: no price is known for that.
     """
 
     begin: int
@@ -72,14 +72,14 @@ class CostTimeline(NamedTuple):
     low: RateIntervals
     amount: RateIntervals
     high: RateIntervals
-    unpriced: bool = False
+    is_unpriced: bool = False
 
 
 @dataclass(slots=True)
 class ChargeSum:
     """The sum of charges, in the same exact parts.
 
-    `unpriced` counts those that lack a price, `without_list_cost` the machines' runs without a list cost.
+    `unpriced_count` counts those that lack a price, `without_list_cost` the machines' runs without a list cost.
     """
 
     low: int = 0
@@ -87,7 +87,7 @@ class ChargeSum:
     high: int = 0
     list_cost: int = 0
     billed_us: int = 0
-    unpriced: int = 0
+    unpriced_count: int = 0
     without_list_cost: int = 0
     reasons: dict[str, None] = field(default_factory=dict)
 
@@ -99,7 +99,7 @@ class ChargeSum:
         self.list_cost += charge.list_cost or 0
         self.without_list_cost += charge.list_cost is None and charge.usage.resource is Resource.INSTANCE
         self.billed_us += charge.billed_us
-        self.unpriced += bool(charge.unpriced_us)
+        self.unpriced_count += bool(charge.unpriced_us)
         self.reasons |= dict.fromkeys(charge.reasons)
 
 
@@ -143,9 +143,9 @@ def charge(usage: Usage, now: datetime, *, since: datetime | None = None, until:
         return _traffic_charge(usage, rule, period)
     span = span_of(usage, rule, to_us(now))
     billed_us = period.length(span.begin, span.end)
-    free = rule.free(usage, span.longest_run)
-    if free:
-        return Charge(usage, billed_us, 0, 0, 0, _list_cost(usage, billed_us, None), 0, (free,))
+    why_free = rule.why_free(usage, span.longest_run)
+    if why_free:
+        return Charge(usage, billed_us, 0, 0, 0, _list_cost(usage, billed_us, None), 0, (why_free,))
     if not usage.segments:
         why = f"no price is known for {usage.what}"
         return Charge(usage, billed_us, 0, 0, 0, _list_cost(usage, billed_us, None), billed_us, (why,))
@@ -192,7 +192,7 @@ def _max_cost_intervals(usage: Usage, rule: Rule, span: BilledSpan) -> RateInter
     if usage.resource is Resource.TRAFFIC:
         billed_at_us = _traffic_billed_at_us(usage)
         return [(billed_at_us, billed_at_us + 1, _traffic_cost(usage, rule))] if usage.segments else []
-    if not usage.segments or rule.free(usage, span.longest_run):
+    if not usage.segments or rule.why_free(usage, span.longest_run):
         return []
     return _rate_intervals(usage, rule, (span.earliest, span.latest), 1)
 
@@ -207,17 +207,18 @@ def cost_timeline(usage: Usage, now: int) -> CostTimeline:
             billed_at_us, billed_at_us + 1, [] if usage.why_maybe_less else once, once, once, not usage.segments
         )
     span = span_of(usage, rule, now)
-    if not usage.segments or rule.free(usage, span.longest_run):
-        return CostTimeline(span.begin, span.end, [], [], [], not rule.free(usage, span.longest_run))
+    if not usage.segments or rule.why_free(usage, span.longest_run):
+        return CostTimeline(span.begin, span.end, [], [], [], not rule.why_free(usage, span.longest_run))
     amount = low = high = _rate_intervals(usage, rule, (span.begin, span.end), 0)
     if any(_uncertainties(usage, rule, span)):
         low = _rate_intervals(usage, rule, (span.certain_begin, span.certain_end), -1)
         high = _rate_intervals(usage, rule, (span.earliest, span.latest), 1)
-        low = [] if usage.why_maybe_less or rule.maybe_free(usage, span.shortest_run) else low
+        low = [] if usage.why_maybe_less or rule.why_maybe_free(usage, span.shortest_run) else low
     return CostTimeline(span.begin, span.end, low, amount, high)
 
 
 def _rate_intervals(usage: Usage, rule: Rule, span: tuple[int, int], bound: int) -> RateIntervals:
+    """Return what an interval costs over time; `bound` as in `_period_cost`."""
     return [
         interval for piece in price_pieces(usage, *span, bound) for interval in intervals_of(usage, rule, piece, bound)
     ]
@@ -230,7 +231,7 @@ def _charge_priced(usage: Usage, rule: Rule, span: BilledSpan, period: PeriodBou
     if reasons:
         low = _period_cost(usage, rule, (span.certain_begin, span.certain_end), period, -1)
         high = _period_cost(usage, rule, (span.earliest, span.latest), period, 1)
-        low = 0 if usage.why_maybe_less or rule.maybe_free(usage, span.shortest_run) else low
+        low = 0 if usage.why_maybe_less or rule.why_maybe_free(usage, span.shortest_run) else low
     return Charge(
         usage, billed_us, low, amount, high, _list_cost(usage, billed_us, amount), 0, reasons if low != high else ()
     )
@@ -254,7 +255,7 @@ def _uncertainties(usage: Usage, rule: Rule, span: BilledSpan) -> Iterator[str]:
         yield f"how {usage.provider} rounds so short a use, or one of this system, is not known"
     if rule.maybe_month_hours and usage.per is Per.MONTH:
         yield f"whether a month of {usage.provider} has {rule.maybe_month_hours} hours or the calendar's is not known"
-    why_maybe_free = usage.why_maybe_less or rule.maybe_free(usage, span.shortest_run)
+    why_maybe_free = usage.why_maybe_less or rule.why_maybe_free(usage, span.shortest_run)
     if why_maybe_free:
         yield why_maybe_free
 
@@ -309,7 +310,7 @@ def _list_cost(usage: Usage, billed_us: int, amount: int | None) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Billed:
+class MachineCharge:
     """A charge, and the record of the machine or named resource that it is for."""
 
     machine: Machine
@@ -323,17 +324,17 @@ def period_charges(
     *,
     since: datetime | None = None,
     until: datetime | None = None,
-) -> Iterator[Billed]:
+) -> Iterator[MachineCharge]:
     """Yield the charges of machines (`View.billable_machines`) and ended usages within [`since`, `until`).
 
     Empty charges, of usages outside the period, are left out.
     """
     by_id = {machine.id: machine for machine in machines}
     running = ((machine, use) for machine in by_id.values() for use in machine.open_usage)
-    for machine, use in (*((by_id[subject], use) for subject, use in ended), *running):
+    for machine, use in (*((by_id[machine_id], use) for machine_id, use in ended), *running):
         cost = charge(use, now, since=since, until=until)
         if cost.billed_us or cost.high or cost.unpriced_us:
-            yield Billed(machine, cost)
+            yield MachineCharge(machine, cost)
 
 
 def spent_until_now(machine: Machine, now: datetime) -> Money:
@@ -369,8 +370,8 @@ def note_with_charge(note: ChargeNote, charge: Charge) -> ChargeNote:
     if charge.usage.resource is Resource.INSTANCE:
         compared += charge.amount if charge.list_cost is not None else 0
         if charge.usage.reason == "interrupted":
-            values = (charge.low, charge.amount, charge.high, charge.billed_us, 1)
-            interrupted = tuple([old + value for old, value in zip(interrupted, values, strict=True)])
+            interruption = (charge.low, charge.amount, charge.high, charge.billed_us, 1)
+            interrupted = tuple([old + value for old, value in zip(interrupted, interruption, strict=True)])
     if charge.low != charge.high:
         reasons = (*reasons, *[reason for reason in charge.reasons if reason not in reasons])[:_MAX_REASONS]
     return ChargeNote(

@@ -1,7 +1,7 @@
 """Groups what the ledger's machines and usages cost, and adds up each group's charges.
 
 Groups are by machine, owner, location, kind, calendar period or job. The totals that each machine has of its ended
-usages count too. The caller names which job a machine is for, and when: `Assigned`.
+usages count too. The caller names which job a machine is for, and when: `AssignmentsByMachine`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 from itertools import chain
 
-from cloudgpu.core.billing.assignments import NO_JOBS, UNASSIGNED, Assigned, charges_by_key
+from cloudgpu.core.billing.assignments import NO_JOBS, UNASSIGNED, AssignmentsByMachine, charges_by_key
 from cloudgpu.core.billing.charges import (
     NO_NOTE,
     Charge,
@@ -58,7 +58,7 @@ class CostTotals:
     interrupted: list[int] = field(default_factory=lambda: [0] * 5)
     failed: list[int] = field(default_factory=lambda: [0] * 5)
     marks: str = ""
-    _failed: set[str] = field(default_factory=set, repr=False)
+    _failed_ids: set[str] = field(default_factory=set, repr=False)
 
     def add(self, machine: Machine, charge: Charge, note: ChargeNote, *, already_counted: bool = False) -> None:
         """Add a charge with the note on it; `already_counted`: a part of its usage was added before."""
@@ -92,9 +92,9 @@ class CostTotals:
         if note.interrupted[4]:
             self.interrupted = [old + part for old, part in zip(self.interrupted, note.interrupted, strict=True)]
         if is_failed(machine):
-            parts = (low, amount, high, billed_us * (resource == Resource.INSTANCE), machine.id not in self._failed)
+            parts = (low, amount, high, billed_us * (resource == Resource.INSTANCE), machine.id not in self._failed_ids)
             self.failed = [old + int(part) for old, part in zip(self.failed, parts, strict=True)]
-            self._failed.add(machine.id)
+            self._failed_ids.add(machine.id)
 
 
 def is_failed(machine: Machine) -> bool:
@@ -102,10 +102,10 @@ def is_failed(machine: Machine) -> bool:
     return bool(machine.launch_failed) or machine.launch_status in ("refused", "void")
 
 
-Ended = tuple[str, Usage]  # (machine id, an ended usage)
+EndedUsage = tuple[str, Usage]  # (machine id, an ended usage)
 
 
-class By(StrEnum):
+class Grouping(StrEnum):
     """What costs are grouped by."""
 
     INSTANCE = "instance"
@@ -122,23 +122,30 @@ class By(StrEnum):
     JOB = "job"
 
 
-CALENDAR = (By.DAY, By.WEEK, By.MONTH)
+CALENDAR = (Grouping.DAY, Grouping.WEEK, Grouping.MONTH)
 # Groupings whose key never changes for a machine, so that the totals of its ended usages are enough.
-_FIXED_GROUPINGS = (By.INSTANCE, By.PROJECT, By.OWNER, By.ACCOUNT, By.REGION, By.RESOURCE)
+_FIXED_GROUPINGS = (
+    Grouping.INSTANCE,
+    Grouping.PROJECT,
+    Grouping.OWNER,
+    Grouping.ACCOUNT,
+    Grouping.REGION,
+    Grouping.RESOURCE,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class CostQuery:
     """A grouping of the costs within [`since`, `until`), if given; calendar periods are those of `zone`."""
 
-    by: By
+    by: Grouping
     zone: tzinfo
     since: datetime | None = None
     until: datetime | None = None
     owner: str | None = None  # only this owner's machines; None: everybody's
 
     @property
-    def from_totals(self) -> bool:
+    def totals_suffice(self) -> bool:
         """Whether the totals stored with each machine suffice; else every ended usage has to be read."""
         return self.since is None and self.until is None and self.by in _FIXED_GROUPINGS
 
@@ -152,7 +159,11 @@ class Costs:
 
 
 def costs(
-    machines: Iterable[Machine], ended: Iterable[Ended], now: datetime, query: CostQuery, assigned: Assigned = NO_JOBS
+    machines: Iterable[Machine],
+    ended: Iterable[EndedUsage],
+    now: datetime,
+    query: CostQuery,
+    assigned: AssignmentsByMachine = NO_JOBS,
 ) -> Costs:
     """Return what these machines (`View.billable_machines`) cost as of `now`.
 
@@ -175,13 +186,13 @@ def costs(
     return Costs({key: groups[key] for key in order}, total)
 
 
-def with_full_names(machines: list[Machine], by: By) -> list[Machine]:
+def with_full_names(machines: list[Machine], by: Grouping) -> list[Machine]:
     """Return the machines with the full owner or project in place of its tag, which is shortened.
 
     A tag is replaced if exactly one launch name matches it. This concerns named volumes and images, and adopted
     machines.
     """
-    if by not in (By.OWNER, By.PROJECT):
+    if by not in (Grouping.OWNER, Grouping.PROJECT):
         return machines
     full_names: dict[str, list[str]] = {}
     for name in {tag for machine in machines if (tag := _tag_of(machine, by))}:
@@ -196,24 +207,26 @@ def with_full_names(machines: list[Machine], by: By) -> list[Machine]:
     return [_with_name(machine, by, full[machine.id]) if machine.id in full else machine for machine in machines]
 
 
-def _tag_of(machine: Machine, by: By) -> str:
-    return (machine.owner if by is By.OWNER else machine.project) or ""
+def _tag_of(machine: Machine, by: Grouping) -> str:
+    return (machine.owner if by is Grouping.OWNER else machine.project) or ""
 
 
-def _with_name(machine: Machine, by: By, name: str) -> Machine:
-    return machine._replace(owner=name) if by is By.OWNER else machine._replace(project=name)
+def _with_name(machine: Machine, by: Grouping, name: str) -> Machine:
+    return machine._replace(owner=name) if by is Grouping.OWNER else machine._replace(project=name)
 
 
-def of_owner(machines: list[Machine], ended: Iterable[Ended], owner: str) -> tuple[list[Machine], list[Ended]]:
+def of_owner(
+    machines: list[Machine], ended: Iterable[EndedUsage], owner: str
+) -> tuple[list[Machine], list[EndedUsage]]:
     """Return an owner's machines and ended usages; the name is the full one or that of tags."""
-    with_owners = with_full_names(machines, By.OWNER)
+    with_owners = with_full_names(machines, Grouping.OWNER)
     owned = [machine for machine in with_owners if machine.owner and tag_value(machine.owner) == tag_value(owner)]
     ids = {machine.id for machine in owned}
     return owned, [one for one in ended if one[0] in ids]
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _CostPart:
     """A charge, or the resource whose totals are added; `already_counted`: a part of its usage was added before."""
 
     key: str
@@ -223,48 +236,56 @@ class _Part:
 
 
 def _cost_parts(
-    machines: list[Machine], ended: Iterable[Ended], now: datetime, query: CostQuery, assigned: Assigned
-) -> Iterator[_Part]:
-    if query.by in CALENDAR or query.by is By.JOB:
+    machines: list[Machine],
+    ended: Iterable[EndedUsage],
+    now: datetime,
+    query: CostQuery,
+    assigned: AssignmentsByMachine,
+) -> Iterator[_CostPart]:
+    if query.by in CALENDAR or query.by is Grouping.JOB:
         yield from _parts_by_period_or_job(machines, ended, now, query, assigned)
         return
     charges = period_charges(machines, ended, now, since=query.since, until=query.until)
-    if query.from_totals:
+    if query.totals_suffice:
         charges = period_charges(machines, (), now)
         yield from (
-            _Part(_key(query.by, machine, resource), machine, resource)
+            _CostPart(_key(query.by, machine, resource), machine, resource)
             for machine in machines
             for resource in machine.usage_totals
         )
     for one in charges:
         use = one.charge.usage
-        yield _Part(_key(query.by, one.machine, use.resource, use), one.machine, one.charge)
+        yield _CostPart(_key(query.by, one.machine, use.resource, use), one.machine, one.charge)
 
 
-def _key(by: By, machine: Machine, resource: str, usage: Usage | None = None) -> str:
+def _key(by: Grouping, machine: Machine, resource: str, usage: Usage | None = None) -> str:
     """Return the group of a charge, or of a machine's totals; empty if the machine has none."""
-    if by is By.INSTANCE:
+    if by is Grouping.INSTANCE:
         return str(machine.id)
-    if by is By.RESOURCE:
+    if by is Grouping.RESOURCE:
         return str(resource)
-    if usage is not None and by in (By.MARKET, By.PROVIDER):
-        return str(usage.market if by is By.MARKET else usage.provider)
+    if usage is not None and by in (Grouping.MARKET, Grouping.PROVIDER):
+        return str(usage.market if by is Grouping.MARKET else usage.provider)
     return str(getattr(machine, by) or "")
 
 
 def _parts_by_period_or_job(
-    machines: list[Machine], ended: Iterable[Ended], now: datetime, query: CostQuery, assigned: Assigned
-) -> Iterator[_Part]:
+    machines: list[Machine],
+    ended: Iterable[EndedUsage],
+    now: datetime,
+    query: CostQuery,
+    assigned: AssignmentsByMachine,
+) -> Iterator[_CostPart]:
     """Yield each usage split by period or job; a group has one part of a usage at most."""
     by_id = {machine.id: machine for machine in machines}
-    ended_usages = ((by_id[subject], use) for subject, use in ended)
+    ended_usages = ((by_id[machine_id], use) for machine_id, use in ended)
     for machine, usage in chain(ended_usages, ((one, use) for one in machines for use in one.open_usage)):
         already_counted = False
         assignments = assigned.get(machine.id, UNASSIGNED)
-        by_job = query.by is By.JOB
+        by_job = query.by is Grouping.JOB
         charges = charges_by_key(usage, now, assignments, since=query.since, until=query.until) if by_job else {}
         for key, piece in charges.items() if by_job else _pieces(usage, now, query):
-            yield _Part(key, machine, piece, already_counted)
+            yield _CostPart(key, machine, piece, already_counted)
             already_counted = True
 
 
@@ -285,21 +306,21 @@ def _within(query: CostQuery, begin: datetime, end: datetime) -> tuple[datetime,
 
 
 def billed_within(
-    machines: Sequence[Machine], ended: Iterable[Ended], query: CostQuery, now: datetime
+    machines: Sequence[Machine], ended: Iterable[EndedUsage], query: CostQuery, now: datetime
 ) -> dict[str, timedelta]:
     """Return how long each machine was billed within the period, by its id."""
     billed = {machine.id: NO_TIME for machine in machines}
-    if query.from_totals:
+    if query.totals_suffice:
         for machine in machines:
             sums = machine.usage_totals.get(Resource.INSTANCE)
             billed[machine.id] += timedelta(microseconds=sums[_BILLED_US_INDEX] if sums else 0)
-    for subject, use in (
+    for machine_id, use in (
         *(one for one in ended if one[0] in billed),
         *((machine.id, use) for machine in machines for use in machine.open_usage),
     ):
         if use.resource == Resource.INSTANCE:
             begin, end = _within(query, from_iso(use.begin), now if use.end is None else from_iso(use.end))
-            billed[subject] += max(NO_TIME, end - begin)
+            billed[machine_id] += max(NO_TIME, end - begin)
     return billed
 
 

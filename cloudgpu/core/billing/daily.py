@@ -11,11 +11,11 @@ from itertools import chain
 from typing import NamedTuple
 
 from cloudgpu.core.billing.charges import CostTimeline, cost_timeline
-from cloudgpu.core.billing.cost_groups import By, with_full_names
+from cloudgpu.core.billing.cost_groups import Grouping, with_full_names
 from cloudgpu.core.billing.rates import RateInterval
 from cloudgpu.core.billing.rules import (
-    CLOCKS_DIFFER,
     EPOCH,
+    MAX_CLOCK_DIFFERENCE_US,
     MICRO,
     PARTS_PER_NANO_HOUR,
     Rule,
@@ -27,11 +27,11 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.times import periods
 
-Ended = tuple[str, Usage]  # (machine id, an ended usage)
+EndedUsage = tuple[str, Usage]  # (machine id, an ended usage)
 _FAR_FUTURE = 2**62
 
 
-class Sums(NamedTuple):
+class CostRange(NamedTuple):
     """A cost as a range around its estimate, in exact parts (`core.billing.rules.PARTS_PER_NANO`); equal if certain."""
 
     low: int
@@ -39,7 +39,7 @@ class Sums(NamedTuple):
     high: int
 
 
-NO_SUMS = Sums(0, 0, 0)
+NO_COST = CostRange(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,41 +49,43 @@ class DailyCosts:
     `without_price` names what was billed and has no price: it is in no sum. Each is text like `NAME (RESOURCE)`.
     """
 
-    days: Mapping[date, Mapping[str, Sums]]
+    days: Mapping[date, Mapping[str, CostRange]]
     without_price: tuple[str, ...]
 
     @property
-    def total(self) -> Sums:
+    def total(self) -> CostRange:
         """The total, equal to that of `core.billing.cost_groups.costs` for the same period."""
-        return add_sums(sums for day in self.days.values() for sums in day.values())
+        return add_ranges(sums for day in self.days.values() for sums in day.values())
 
 
-def add_sums(sums: Iterable[Sums]) -> Sums:
+def add_ranges(sums: Iterable[CostRange]) -> CostRange:
     """Return the total of these sums."""
     low = amount = high = 0
     for one in sums:
         low, amount, high = low + one.low, amount + one.amount, high + one.high
-    return Sums(low, amount, high)
+    return CostRange(low, amount, high)
 
 
 class TimedUsage(NamedTuple):
-    """The cost over time of one resource of a machine (`subject`)."""
+    """The cost over time of one resource of a machine."""
 
-    subject: str
+    machine_id: str
     resource: str
     timeline: CostTimeline
 
 
-def timed_usages(machines: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> list[TimedUsage]:
+def timed_usages(machines: Iterable[Machine], ended: Iterable[EndedUsage], now: datetime) -> list[TimedUsage]:
     """Return the cost over time of the usages of `View.billable_machines`, and of ended ones (`View.ended_usages`)."""
     now_us = to_us(now)
     open_usages = ((machine.id, use) for machine in machines for use in machine.open_usage)
-    return [TimedUsage(subject, use.resource, timeline_of(use, now_us)) for subject, use in chain(ended, open_usages)]
+    return [
+        TimedUsage(machine_id, use.resource, timeline_of(use, now_us)) for machine_id, use in chain(ended, open_usages)
+    ]
 
 
 def daily(
     machines: Iterable[Machine],
-    ended: Iterable[Ended],
+    ended: Iterable[EndedUsage],
     now: datetime,
     zone: tzinfo,
     *,
@@ -108,15 +110,15 @@ def daily_of(
     until: datetime | None,
 ) -> DailyCosts:
     """Return what these machines and their usages (`timed_usages`) cost on each day of `zone`: as `daily` does."""
-    by_id = {machine.id: machine for machine in with_full_names(list(machines), By.PROJECT)}
+    by_id = {machine.id: machine for machine in with_full_names(list(machines), Grouping.PROJECT)}
     first = 0 if since is None else to_us(since)
     last = _FAR_FUTURE if until is None else to_us(until)
     intervals_by_project: defaultdict[str, _ProjectIntervals] = defaultdict(_ProjectIntervals)
     without_price: dict[str, None] = {}
-    for subject, resource, timeline in usages:
-        machine = by_id[subject]
+    for machine_id, resource, timeline in usages:
+        machine = by_id[machine_id]
         intervals_by_project[machine.project or ""].add(timeline)
-        if timeline.unpriced and max(timeline.begin, first) < min(timeline.end, last):
+        if timeline.is_unpriced and max(timeline.begin, first) < min(timeline.end, last):
             without_price[f"{machine.name} ({resource})"] = None
     return DailyCosts(_by_day(intervals_by_project, zone, first, last), tuple(without_price))
 
@@ -124,24 +126,24 @@ def daily_of(
 def timeline_of(usage: Usage, now: int) -> CostTimeline:
     """Return a usage's cost over time, as `core.billing.charges.cost_timeline` does, but faster for most usages."""
     segments, resource, market = usage.segments, usage.resource, usage.market
-    is_special = not segments or resource == "traffic" or usage.reason == "interrupted"
-    is_special = is_special or bool(usage.maybe_until or usage.maybe_since)
-    if is_special or usage.continues or usage.why_maybe_less or usage.sure_from:
+    may_be_range = not segments or resource == "traffic" or usage.reason == "interrupted"
+    may_be_range = may_be_range or bool(usage.maybe_until or usage.maybe_since)
+    if may_be_range or usage.continues or usage.why_maybe_less or usage.sure_from:
         return cost_timeline(usage, now)
     begin = _parse_us(usage.begin)
     rule = rule_of(usage.provider, market, resource, usage.licence)
     run = max(0, (now if usage.end is None else _parse_us(usage.end)) - begin)
-    length = rule.billed_us(run, interrupted=False)
+    billed_us = rule.billed_us(run, interrupted=False)
     is_uncertain = rule.maybe_granularity_us or rule.maybe_minimum_us
-    if is_uncertain and rule.max_billed_us(run, interrupted=False) != length:
+    if is_uncertain and rule.max_billed_us(run, interrupted=False) != billed_us:
         return cost_timeline(usage, now)
-    if market == "spot" and resource == "instance" and _parse_us(segments[0].at) > begin + CLOCKS_DIFFER:
+    if market == "spot" and resource == "instance" and _parse_us(segments[0].at) > begin + MAX_CLOCK_DIFFERENCE_US:
         return cost_timeline(usage, now)
     if usage.per == "hour":
-        return _by_hours(usage, begin, begin + length) or cost_timeline(usage, now)
+        return _by_hours(usage, begin, begin + billed_us) or cost_timeline(usage, now)
     if len(segments) > 1:
         return cost_timeline(usage, now)
-    return _by_months(begin, begin + length, usage.quantity * segments[0].nanos, rule)
+    return _by_months(begin, begin + billed_us, usage.quantity * segments[0].nanos, rule)
 
 
 def _by_hours(usage: Usage, begin: int, end: int) -> CostTimeline | None:
@@ -168,9 +170,9 @@ def _by_months(begin: int, end: int, nanos: int, rule: Rule) -> CostTimeline:
     amount = [(first, last, nanos * (PARTS_PER_NANO_HOUR // hours)) for first, last, hours in months]
     if not rule.maybe_month_hours:
         return CostTimeline(begin, end, amount, amount, amount)
-    maybe = rule.maybe_month_hours
-    low = [(first, last, nanos * (PARTS_PER_NANO_HOUR // max(hours, maybe))) for first, last, hours in months]
-    high = [(first, last, nanos * (PARTS_PER_NANO_HOUR // min(hours, maybe))) for first, last, hours in months]
+    maybe_hours = rule.maybe_month_hours
+    low = [(first, last, nanos * (PARTS_PER_NANO_HOUR // max(hours, maybe_hours))) for first, last, hours in months]
+    high = [(first, last, nanos * (PARTS_PER_NANO_HOUR // min(hours, maybe_hours))) for first, last, hours in months]
     return CostTimeline(begin, end, low, amount, high)
 
 
@@ -203,22 +205,22 @@ class _ProjectIntervals:
 
 def _by_day(
     projects: Mapping[str, _ProjectIntervals], zone: tzinfo, first: int, last: int
-) -> dict[date, dict[str, Sums]]:
+) -> dict[date, dict[str, CostRange]]:
     all_intervals = [interval for project_intervals in projects.values() for interval in project_intervals]
     begin = max(first, min((interval[0] for interval in all_intervals), default=0))
     end = min(last, max((interval[1] for interval in all_intervals), default=0))
     if begin >= end:
         return {}
-    names, edges = _days(begin, end, zone)
-    days: dict[date, dict[str, Sums]] = {}
+    names, day_bounds = _days(begin, end, zone)
+    days: dict[date, dict[str, CostRange]] = {}
     for project, project_intervals in sorted(projects.items()):
-        certain = _cost_by_day(project_intervals.certain, edges, begin, end)
+        certain = _cost_by_day(project_intervals.certain, day_bounds, begin, end)
         by_bound = [
-            _cost_by_day(intervals, edges, begin, end)
+            _cost_by_day(intervals, day_bounds, begin, end)
             for intervals in (project_intervals.low, project_intervals.amount, project_intervals.high)
         ]
         for number, name in enumerate(names):
-            sums = Sums(*(certain[number] + bound[number] for bound in by_bound))
+            sums = CostRange(*(certain[number] + bound[number] for bound in by_bound))
             if sums.high:
                 days.setdefault(name, {})[project] = sums
     return dict(sorted(days.items()))
@@ -231,24 +233,24 @@ def _days(begin: int, end: int, zone: tzinfo) -> tuple[list[date], list[int]]:
     return [period.begin.astimezone(zone).date() for period in days], edges
 
 
-def _cost_by_day(intervals: Sequence[RateInterval], edges: list[int], since: int, until: int) -> list[int]:
+def _cost_by_day(intervals: Sequence[RateInterval], day_bounds: list[int], since: int, until: int) -> list[int]:
     """Return the cost of rate intervals between each two edges."""
-    costs, changes = [0] * len(edges), [0] * len(edges)
+    costs, changes = [0] * len(day_bounds), [0] * len(day_bounds)
     for begin, end, rate in intervals:
         begin, end = max(begin, since), min(end, until)  # noqa: PLW2901  (the inner loop)
         if begin >= end:
             continue
-        first = bisect_right(edges, begin) - 1
-        if end <= edges[first + 1]:
+        first = bisect_right(day_bounds, begin) - 1
+        if end <= day_bounds[first + 1]:
             costs[first] += rate * (end - begin)
             continue
-        last = bisect_right(edges, end) - 1
-        costs[first] += rate * (edges[first + 1] - begin)
-        costs[last] += rate * (end - edges[last])
+        last = bisect_right(day_bounds, end) - 1
+        costs[first] += rate * (day_bounds[first + 1] - begin)
+        costs[last] += rate * (end - day_bounds[last])
         changes[first + 1] += rate
         changes[last] -= rate
     rate = 0
-    for number in range(len(edges) - 1):
+    for number in range(len(day_bounds) - 1):
         rate += changes[number]
-        costs[number] += rate * (edges[number + 1] - edges[number])
+        costs[number] += rate * (day_bounds[number + 1] - day_bounds[number])
     return costs[:-1]

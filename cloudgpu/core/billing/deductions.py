@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
-from cloudgpu.core.billing.charges import Billed, billed_span, charge, money, period_charges
+from cloudgpu.core.billing.charges import MachineCharge, billed_span, charge, money, period_charges
 from cloudgpu.core.billing.discounts import AccountSpend, AfterCredits, Credit, CreditUse, credits_used
 from cloudgpu.core.billing.rules import PARTS_PER_NANO, PARTS_PER_NANO_HOUR, parse_us, price_pieces, to_us
 from cloudgpu.core.model.machine import Machine, not_none
@@ -43,7 +43,7 @@ def after_credits(
     if since is None:
         return all_use
     earlier = credits_used(configured, list(_spent_by_day(machines, ended(None), now, since)))
-    pairs = zip(all_use.uses, earlier.uses, strict=True)
+    pairs = zip(all_use.credit_uses, earlier.credit_uses, strict=True)
     uses = tuple(CreditUse(one.credit, one.used - before.used, one.remaining) for one, before in pairs)
     return AfterCredits(all_use.before - earlier.before, all_use.after - earlier.after, uses)
 
@@ -120,7 +120,7 @@ class SustainedUseDiscount:
     reason: str
 
 
-def sustained_use(bill: Iterable[Billed], month: datetime) -> list[SustainedUseDiscount]:
+def sustained_use(bill: Iterable[MachineCharge], month: datetime) -> list[SustainedUseDiscount]:
     """Return the discounts of the month of UTC in which `month` lies, from its bill (`period_charges`, cut to it).
 
     A pure estimate: the provider pools vCPUs, memory and each kind of GPU by themselves over a billing account, and
@@ -131,13 +131,13 @@ def sustained_use(bill: Iterable[Billed], month: datetime) -> list[SustainedUseD
     begin, end = to_us(first), to_us((first + timedelta(days=32)).replace(day=1))
     pools: dict[tuple[str, str, str], list[tuple[int, int, int]]] = defaultdict(list)
     for one in bill:
-        pools[_pool(one.machine)] += _rates(one, begin, end)
-    found = []
+        pools[_pool(one.machine)] += _hourly_intervals(one, begin, end)
+    discounts = []
     for (account, region, what), rates in sorted(pools.items()):
         amount = _discount_amount(rates, end - begin)
         if amount:
-            found.append(SustainedUseDiscount(account, region, what, f"{first:%Y-%m}", amount, _REASON))
-    return found
+            discounts.append(SustainedUseDiscount(account, region, what, f"{first:%Y-%m}", amount, _REASON))
+    return discounts
 
 
 def is_eligible(usage: Usage) -> bool:
@@ -159,7 +159,7 @@ def _pool(machine: Machine) -> tuple[str, str, str]:
     return machine.account or "", machine.region or "", " and ".join(["N1", *gpus])
 
 
-def _rates(billed: Billed, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+def _hourly_intervals(billed: MachineCharge, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield what a machine's run costs by the hour within the month: (from, to, nano-dollars)."""
     use, charged = billed.charge.usage, billed.charge
     if not is_eligible(use) or not use.segments or not charged.amount:
@@ -170,7 +170,7 @@ def _rates(billed: Billed, begin: int, end: int) -> Iterator[tuple[int, int, int
             yield start, stop, nanos * use.quantity
 
 
-def _discount_amount(rates: list[tuple[int, int, int]], month: int) -> int:
+def _discount_amount(rates: list[tuple[int, int, int]], month_us: int) -> int:
     """Return the discount: each dollar of the hourly cost counts for as long as the cost was that high or higher.
 
     So machines that follow one another are one that runs on (the provider's inferred instances).
@@ -179,7 +179,7 @@ def _discount_amount(rates: list[tuple[int, int, int]], month: int) -> int:
     amount = previous_level = 0
     for level in sorted(time_by_cost):
         duration = sum(span for hourly_cost, span in time_by_cost.items() if hourly_cost >= level)
-        discounted_time = sum(max(0, _TIER_COUNT * duration - quarter * month) for quarter in range(1, _TIER_COUNT))
+        discounted_time = sum(max(0, _TIER_COUNT * duration - quarter * month_us) for quarter in range(1, _TIER_COUNT))
         amount += (level - previous_level) * discounted_time
         previous_level = level
     return amount * (PARTS_PER_NANO_HOUR // (_TIER_COUNT * _TIER_STEP))

@@ -33,16 +33,16 @@ class Discount:
     until: datetime | None
     source: str
 
-    def fits(self, item: MachineConfiguration, at: datetime) -> bool:
+    def applies_to(self, configuration: MachineConfiguration, at: datetime) -> bool:
         """Say whether it applies to this machine at this moment."""
         patterns = (
-            (self.account, item.account),
-            (self.instance_type, item.instance_type),
-            (self.region, item.region),
+            (self.account, configuration.account),
+            (self.instance_type, configuration.instance_type),
+            (self.region, configuration.region),
         )
         return (
-            self.provider == item.provider
-            and item.market in self.markets
+            self.provider == configuration.provider
+            and configuration.market in self.markets
             and all(fnmatchcase(value, pattern) for pattern, value in patterns)
             and is_in_period(self.since, self.until, at)
         )
@@ -62,14 +62,14 @@ class Discount:
         return Price(paid, source, listed.as_of, Basis.SETTING, is_negotiated=True, listed=listed.per_hour)
 
 
-def agreed_price(
-    discounts: Iterable[Discount], item: MachineConfiguration, listed: Price | None, at: datetime
+def effective_price(
+    discounts: Iterable[Discount], configuration: MachineConfiguration, listed: Price | None, at: datetime
 ) -> Price | None:
     """Return the effective price of a machine: by the first discount that applies, else the listed price.
 
     The source says by which setting, and what the list price was. None where no price is known: never free.
     """
-    first = next((discount for discount in discounts if discount.fits(item, at)), None)
+    first = next((discount for discount in discounts if discount.applies_to(configuration, at)), None)
     return listed if first is None else first.apply(listed, at)
 
 
@@ -93,7 +93,7 @@ class Credit:
     until: datetime | None
     source: str
 
-    def fits(self, spent: AccountSpend) -> bool:
+    def covers(self, spent: AccountSpend) -> bool:
         """Say whether the credit pays for this spend."""
         is_covered = fnmatchcase(spent.provider, self.provider) and fnmatchcase(spent.account, self.account)
         return is_covered and is_in_period(self.since, self.until, spent.at)
@@ -124,7 +124,7 @@ class AfterCredits:
 
     before: Money
     after: Money
-    uses: tuple[CreditUse, ...]
+    credit_uses: tuple[CreditUse, ...]
 
 
 def credits_used(configured: Sequence[Credit], spent: Iterable[AccountSpend]) -> AfterCredits:
@@ -138,7 +138,7 @@ def credits_used(configured: Sequence[Credit], spent: Iterable[AccountSpend]) ->
     for spend in sorted(spent, key=lambda spend: (spend.at, spend.provider, spend.account)):
         unpaid = spend.amount
         for number in order:
-            if configured[number].fits(spend):
+            if configured[number].covers(spend):
                 applied = max(ZERO, min(unpaid, remaining[number]))
                 remaining[number] -= applied
                 unpaid -= applied

@@ -74,7 +74,7 @@ class OngoingUsage:
             return BurnPart.UNATTACHED
         return BurnPart.MACHINES if self.machine.billed else BurnPart.STOPPED
 
-    def remaining(self, until: datetime) -> Charge:
+    def remaining_charge(self, until: datetime) -> Charge:
         """Return what it costs from now on up to a time, without what is billed already."""
         if until not in self._cache:
             self._cache[until] = charge(self.usage, max(self.billed_until, until), since=self.billed_until)
@@ -101,7 +101,7 @@ def burn_rate(usages: Iterable[OngoingUsage], now: datetime) -> BurnByPart:
     return BurnByPart(parts, unpriced_count)
 
 
-def remaining(
+def remaining_cost(
     usages: Iterable[OngoingUsage], now: datetime, horizon: Horizon, end: datetime | None = None
 ) -> RemainingCost:
     """Return the remaining cost up to `end`, or to the end of each lease or renewal.
@@ -115,7 +115,7 @@ def remaining(
         if until is None:
             without_end += usage.usage.resource is Resource.INSTANCE
             continue
-        cost = usage.remaining(until)
+        cost = usage.remaining_charge(until)
         sums = [sums[0] + cost.low, sums[1] + cost.amount, sums[2] + cost.high]
     return RemainingCost(sums[0], sums[1], sums[2], without_end)
 
@@ -128,8 +128,8 @@ def _usage_end(usage: OngoingUsage, horizon: Horizon, now: datetime, end: dateti
         return None
     if horizon is Horizon.RENEWALS:
         return renewed
-    kept_until = max(filter(None, map(_time, (usage.machine.expires, usage.machine.hold_until))), default=None)
-    return renewed if kept_until is None else min(filter(None, (kept_until, renewed)))
+    lease_or_hold_end = max(filter(None, map(_time, (usage.machine.expires, usage.machine.hold_until))), default=None)
+    return renewed if lease_or_hold_end is None else min(filter(None, (lease_or_hold_end, renewed)))
 
 
 def _time(text: str | None) -> datetime | None:

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
 
-from cloudgpu.core.billing.assignments import NO_JOBS, UNASSIGNED, Assigned, Assignment, cut_times, key_at
-from cloudgpu.core.billing.charges import Billed, Charge, billed_span, billed_units, charge, money
+from cloudgpu.core.billing.assignments import NO_JOBS, UNASSIGNED, Assignment, AssignmentsByMachine, cut_times, key_at
+from cloudgpu.core.billing.charges import Charge, MachineCharge, billed_span, billed_units, charge, money
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import Money
@@ -25,37 +25,38 @@ class LineItem:
     """One line of the bill: a charge from `begin` to `end`, within one UTC day and at one price.
 
     `amount` is rounded to a nano-dollar so that the amounts of a bill add up to its total; the `charge` is exact. `low`
-    and `high` are rounded each by itself. `segment` is the price, None where none is known. `units` is how many hours,
-    months or GB are billed at that price; zero for a run that is free. `running`: it is still billed, so that this line
-    may grow. `job` is the key of `Assigned`: a job's id, "shared" or "idle"; empty where the machine is for no job.
+    and `high` are rounded each by itself. `price_interval` is the price, None where none is known. `units` is how many
+    hours, months or GB are billed at that price; zero for a run that is free. `is_running`: it is still billed, so that
+    this line may grow. `job` is the key of `AssignmentsByMachine`: a job's id, "shared" or "idle"; empty where the
+    machine is for no job.
     """
 
     machine: Machine
     begin: datetime
     end: datetime
     charge: Charge
-    segment: PriceInterval | None
+    price_interval: PriceInterval | None
     amount: Money
     low: Money
     high: Money
     units: Fraction
-    running: bool
+    is_running: bool
     job: str = ""
 
     @property
-    def estimate(self) -> bool:
+    def is_estimate(self) -> bool:
         """Whether the amount may turn out to be another: a range, an unverified price, a line that may grow."""
-        guessed = self.segment is None or self.segment.basis not in _EXACT_BASES
-        return self.running or guessed or self.charge.low != self.charge.high
+        guessed = self.price_interval is None or self.price_interval.basis not in _EXACT_BASES
+        return self.is_running or guessed or self.charge.low != self.charge.high
 
 
 def line_items(
-    bill: Iterable[Billed],
+    charges: Iterable[MachineCharge],
     now: datetime,
     *,
     since: datetime | None = None,
     until: datetime | None = None,
-    assigned: Assigned = NO_JOBS,
+    assigned: AssignmentsByMachine = NO_JOBS,
 ) -> Iterator[LineItem]:
     """Yield the lines of a bill (`charges.period_charges` of the same period): their amounts add up to its total.
 
@@ -63,15 +64,15 @@ def line_items(
 
     The rounding error of a line is carried to the next, so that a line is off by a nano-dollar at most.
     """
-    exact = rounded = 0
-    for one in bill:
+    exact_sum = rounded_nanos = 0
+    for one in charges:
         assignments = assigned.get(one.machine.id, UNASSIGNED)
         for begin, end in _pieces(one.charge.usage, now, since, until, assignments):
             piece = _charge(one.charge.usage, now, begin, end)
             if piece.billed_us or piece.high or piece.unpriced_us:
-                exact += piece.amount
-                amount = money(exact) - Money(rounded)
-                rounded += amount.nanos
+                exact_sum += piece.amount
+                amount = money(exact_sum) - Money(rounded_nanos)
+                rounded_nanos += amount.nanos
                 yield _item(one.machine, piece, (begin, end), amount, now, key_at(assignments, one.charge.usage, begin))
 
 
@@ -118,12 +119,12 @@ def _item(
         begin=begin,
         end=end,
         charge=charge,
-        segment=price,
+        price_interval=price,
         amount=amount,
         low=amount if charge.low == charge.amount else min(money(charge.low), amount),
         high=amount if charge.high == charge.amount else max(money(charge.high), amount),
         units=Fraction(0) if is_free else billed_units(use, begin, until),
-        running=use.end is None and end >= now,
+        is_running=use.end is None and end >= now,
         job=job,
     )
 

@@ -57,7 +57,7 @@ class Rate:
             return None
         return Money(price.nanos * self.quantity * (MONTH_H if self.per is Per.HOUR else 1))
 
-    def terms(self) -> RateRecord:
+    def record(self) -> RateRecord:
         """Return the price as a ledger event stores it; the resource's quantity is another field of the event."""
         return {
             "per": str(self.per),
@@ -77,18 +77,18 @@ def billed_intervals(usage: Usage, now: int) -> list[RateInterval]:
     """Return the maximal cost of a usage up to `now`, as `charges.max_cost_intervals` does, but faster."""
     if not has_one_price(usage) or usage.maybe_since:
         return max_cost_intervals(usage, now)
-    return rate_intervals(*_billed_span(usage, now))
+    return rate_intervals(*_one_price_span(usage, now))
 
 
 def ended_intervals(usage: Usage) -> tuple[str, list[RateInterval] | None]:
     """Return until when an ended usage may be billed, a ledger time, and its rate intervals; None without a price."""
     if not has_one_price(usage) or usage.maybe_since:
         return max_cost_to_the_end(usage)
-    billed = _billed_span(usage, 0)
+    billed = _one_price_span(usage, 0)
     return iso(from_us(billed[1])), rate_intervals(*billed)
 
 
-def _billed_span(usage: Usage, now: int) -> tuple[int, int, int, str, Rule]:
+def _one_price_span(usage: Usage, now: int) -> tuple[int, int, int, str, Rule]:
     """Return the billed begin and end of a usage at one price, that price, its unit of time, and the rule."""
     rule = rule_of(usage.provider, usage.market, usage.resource, usage.licence)
     begin, nanos = parse_us(usage.begin), usage.quantity * usage.segments[0].nanos
@@ -103,7 +103,10 @@ def has_one_price(usage: Usage) -> bool:
 
 
 def rate_intervals(begin: int, end: int, nanos: int, per: str, rule: Rule) -> list[RateInterval]:
-    """Return the intervals of `nanos` per hour or month from `begin` to `end`; the shortest month that may count."""
+    """Return the intervals of `nanos` per hour or month (`per`) from `begin` to `end`.
+
+    Where a month's length is uncertain, the shortest counts, as it costs most.
+    """
     if begin >= end:
         return []
     if per == "hour":
@@ -157,7 +160,7 @@ def most_expensive_window(intervals: Iterable[RateInterval], length: int, begin:
     return (end, amount) if amount > best[1] else best
 
 
-def time_until_full(intervals: Iterable[RateInterval], rate: int, length: int, begin: int, limit: int) -> int | None:
+def time_until_limit(intervals: Iterable[RateInterval], rate: int, length: int, begin: int, limit: int) -> int | None:
     """Return in how many microseconds the cost of the last `length` microseconds reaches `limit`; None if never.
 
     From `begin` on, `rate` is spent; what was paid before drops out of the window as it moves on.

@@ -15,8 +15,8 @@ from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import HOUR_MICROS
 from cloudgpu.core.values.times import from_iso
 
-SECOND = 1_000_000  # microseconds
-MINUTE = 60 * SECOND
+SECOND_US = 1_000_000  # microseconds
+MINUTE_US = 60 * SECOND_US
 ANY = "*"
 GB = 10**9  # bytes
 GIB = 2**30
@@ -73,11 +73,11 @@ class Rule:
         is_uncertain = self.maybe_granularity_us or self.maybe_minimum_us
         return max(billed, self.maybe_minimum_us, rounded_up) if is_uncertain else billed
 
-    def free(self, usage: Usage, run_us: int) -> str:
+    def why_free(self, usage: Usage, run_us: int) -> str:
         """Return why this run is free, empty where it is not; `run_us` is how long it may have run, not rounded."""
         return _IS_FREE if self._ended_early(usage, run_us) and (usage.first or self.free_every_run) else ""
 
-    def maybe_free(self, usage: Usage, run_us: int) -> str:
+    def why_maybe_free(self, usage: Usage, run_us: int) -> str:
         """Return why this run, that is not free for sure, may be free; `run_us` is how short it may have been."""
         if not self._ended_early(usage, run_us):
             return ""
@@ -127,27 +127,27 @@ RULES = (
         licence="suse", free_if_interrupted_us=HOUR_MICROS, drops_part_if_interrupted=True, from_running=True,
     ),
     Rule(
-        "aws", "spot", Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES,
+        "aws", "spot", Resource.INSTANCE, SECOND_US, MINUTE_US, None, _EC2_STATES,
         f"{_EC2_SPOT}; one version of the page bills RHEL by the hour, the newest does not", "2026",
         "verified; RHEL: sources disagree", licence="rhel", free_if_interrupted_us=HOUR_MICROS,
         maybe_granularity_us=HOUR_MICROS, from_running=True,
     ),
     Rule(
-        "aws", ANY, Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES,
+        "aws", ANY, Resource.INSTANCE, SECOND_US, MINUTE_US, None, _EC2_STATES,
         "EC2 on-demand pricing; versions of the EC2 user guide disagree on RHEL", "2026",
         "verified; RHEL: sources disagree", licence="rhel", maybe_granularity_us=HOUR_MICROS, from_running=True,
     ),
     Rule(
-        "aws", "spot", Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES, _EC2_SPOT, "2026", "verified",
+        "aws", "spot", Resource.INSTANCE, SECOND_US, MINUTE_US, None, _EC2_STATES, _EC2_SPOT, "2026", "verified",
         free_if_interrupted_us=HOUR_MICROS, from_running=True,
     ),
     Rule(
-        "aws", ANY, Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES,
+        "aws", ANY, Resource.INSTANCE, SECOND_US, MINUTE_US, None, _EC2_STATES,
         "What's New 2017-10-02, Amazon EC2 per-second billing; API reference of StopInstances; "
         "EC2 user guide, Instance lifecycle", "2026", "verified", from_running=True,
     ),
     Rule(
-        "aws", ANY, Resource.DISK, SECOND, MINUTE, None, _ALWAYS,
+        "aws", ANY, Resource.DISK, SECOND_US, MINUTE_US, None, _ALWAYS,
         "EBS pricing (per second, 60 s; its examples divide by the days of their month); "
         "Knowledge Center, EBS volume charges: 744 hours are a GB-month in a month of 31 days", "2025", "verified",
     ),
@@ -160,7 +160,7 @@ RULES = (
         "an AMI is billed as the snapshots of which it is made: as those", "2025", "verified",
     ),
     Rule(
-        "aws", ANY, Resource.ADDRESS, SECOND, 0, None,
+        "aws", ANY, Resource.ADDRESS, SECOND_US, 0, None,
         "an automatic one while the machine runs; an Elastic IP until it is released",
         "EC2 on-demand pricing (per hour, pro rata); blog on public IPv4, since 2024-02-01",
         "2024-02-01", "secondary",
@@ -171,31 +171,31 @@ RULES = (
         "unverified",
     ),
     Rule(
-        "gcp", "spot", Resource.INSTANCE, SECOND, MINUTE, None, _GCE_STATES,
+        "gcp", "spot", Resource.INSTANCE, SECOND_US, MINUTE_US, None, _GCE_STATES,
         "Compute Engine, VM instance pricing; preempted in the first minute after a start: no charge "
         "(public copies of the page on Spot VMs)", "2024", "verified; the free minute: secondary",
-        free_if_interrupted_us=MINUTE, free_every_run=True, from_running=True,
+        free_if_interrupted_us=MINUTE_US, free_every_run=True, from_running=True,
     ),
     Rule(
-        "gcp", ANY, Resource.INSTANCE, SECOND, MINUTE, None, _GCE_STATES,
+        "gcp", ANY, Resource.INSTANCE, SECOND_US, MINUTE_US, None, _GCE_STATES,
         "Compute Engine, VM instance pricing: at least 1 minute, then by the second", "2024-26", "verified",
         from_running=True,
     ),
     Rule(
-        "gcp", ANY, Resource.DISK, SECOND, 0, None, _ALWAYS,
+        "gcp", ANY, Resource.DISK, SECOND_US, 0, None, _ALWAYS,
         f"Compute Engine, Disk and image pricing: prorated by seconds; month: {_GCE_MONTH}", "2025",
         "verified; month: derived",
     ),
     Rule(
-        "gcp", ANY, Resource.SNAPSHOT, SECOND, 0, None, _ALWAYS,
+        "gcp", ANY, Resource.SNAPSHOT, SECOND_US, 0, None, _ALWAYS,
         "Compute Engine, Disk and image pricing: prorated by seconds; month as disks", "2025",
         "verified; month: derived",
     ),
     Rule(
-        "gcp", ANY, Resource.IMAGE, SECOND, 0, None, _ALWAYS, "as snapshots", "2025", "unverified",
+        "gcp", ANY, Resource.IMAGE, SECOND_US, 0, None, _ALWAYS, "as snapshots", "2025", "unverified",
     ),
     Rule(
-        "gcp", ANY, Resource.ADDRESS, SECOND, 0, None,
+        "gcp", ANY, Resource.ADDRESS, SECOND_US, 0, None,
         "an ephemeral one while the machine runs; a static one until it is released",
         "VPC pricing, per hour; that parts of an hour count as such is unverified", "2026-04", "unverified",
     ),
@@ -204,10 +204,10 @@ RULES = (
         "Compute Engine, VM instance pricing: network usage is in GiB", "2024", "verified", gb_bytes=GIB,
     ),
     Rule(
-        "azure", ANY, Resource.INSTANCE, SECOND, 0, None, _AZURE_STATES,
+        "azure", ANY, Resource.INSTANCE, SECOND_US, 0, None, _AZURE_STATES,
         "Microsoft Learn, States and billing status; by the second: others' texts, of which one has a minimum of 60 s "
         "and one has none", "2025", "verified; the second: secondary; the minimum: sources disagree",
-        maybe_minimum_us=MINUTE, from_running=True, maybe_starting=True,
+        maybe_minimum_us=MINUTE_US, from_running=True, maybe_starting=True,
     ),
     Rule(
         "azure", ANY, Resource.DISK, HOUR_MICROS, HOUR_MICROS, None, _ALWAYS,
@@ -233,23 +233,23 @@ RULES = (
         "Bandwidth pricing; that a GB is 10^9 bytes is the costlier reading", "2019-04", "unverified",
     ),
     Rule(
-        "runpod", ANY, Resource.INSTANCE, SECOND, 0, None, "from the creation to a stop; not EXITED, TERMINATED",
+        "runpod", ANY, Resource.INSTANCE, SECOND_US, 0, None, "from the creation to a stop; not EXITED, TERMINATED",
         "RunPod docs, Pods, Pricing: by the second; not charged while the host is down", "2026-08", "verified",
     ),
     Rule(
-        "runpod", ANY, Resource.DISK, SECOND, 0, None,
+        "runpod", ANY, Resource.DISK, SECOND_US, 0, None,
         "the container disk while the pod runs; /workspace always, at twice the price while the pod is stopped",
         "RunPod docs, Pods, Pricing: by the second, prices a month; that a month is the calendar's is unverified",
         "2026-08", "verified; month: unverified", maybe_month_hours=730,
     ),
     Rule(
-        "vast", ANY, Resource.INSTANCE, SECOND, 0, None,
+        "vast", ANY, Resource.INSTANCE, SECOND_US, 0, None,
         "while the container runs; not while it loads, is stopped, or its host is offline",
         "vast.ai's guide to billing: GPUs by the second while running; that loading is free is unverified", "2026-08",
         "verified; loading: unverified", from_running=True,
     ),
     Rule(
-        "vast", ANY, Resource.DISK, SECOND, 0, None,
+        "vast", ANY, Resource.DISK, SECOND_US, 0, None,
         "from the contract's making to its end, stopped too; not while its host is offline, which is not taken off",
         "vast.ai's guide to billing: storage by the second for as long as the contract exists and its host is online; "
         "it does not give the length of a month", "2026-08", "verified; month: unverified", maybe_month_hours=730,
@@ -260,7 +260,7 @@ RULES = (
         "verified; GB: unverified",
     ),
     Rule(
-        "lambda", ANY, Resource.INSTANCE, MINUTE, 0, None,
+        "lambda", ANY, Resource.INSTANCE, MINUTE_US, 0, None,
         "active, unhealthy, terminating; not booting, terminated: a shutdown from inside ends nothing",
         "Lambda documentation, On-Demand Cloud billing: by the minute, no minimum; that a started minute counts whole, "
         "and that a machine is billed while it is terminating, is the costlier reading", "2024-10",
@@ -291,7 +291,7 @@ PARTS_PER_NANO = PARTS_PER_NANO_HOUR * HOUR_MICROS  # parts of a nano-dollar in 
 _DAY = 24 * HOUR_MICROS
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICRO = timedelta(microseconds=1)
-CLOCKS_DIFFER = 5 * MINUTE  # a price recorded up to this long after a start holds since the start
+MAX_CLOCK_DIFFERENCE_US = 5 * MINUTE_US  # a price recorded up to this long after a start holds since the start
 
 
 def to_us(moment: datetime) -> int:
@@ -396,7 +396,7 @@ def price_pieces(usage: Usage, begin: int, end: int, bound: int) -> Iterator[tup
 def is_price_guessed(usage: Usage, begin: int) -> bool:
     """Say whether a spot machine ran before its first known price: its price is a guess until then."""
     spot = usage.market == "spot" and usage.resource is Resource.INSTANCE
-    return spot and parse_us(usage.segments[0].at) > begin + CLOCKS_DIFFER
+    return spot and parse_us(usage.segments[0].at) > begin + MAX_CLOCK_DIFFERENCE_US
 
 
 def scaled_duration(per: Per, rule: Rule, begin: int, end: int, bound: int) -> int:
@@ -423,10 +423,10 @@ def _in_months(rule: Rule, begin: int, end: int, bound: int) -> Iterator[tuple[i
     if rule.month_hours is not None:
         yield begin, end, PARTS_PER_NANO_HOUR // rule.month_hours
         return
-    maybe = rule.maybe_month_hours if bound else 0
+    maybe_hours = rule.maybe_month_hours if bound else 0
     for first, last, hours in in_months(begin, end):
-        if maybe:
-            hours = min(hours, maybe) if bound > 0 else max(hours, maybe)  # noqa: PLW2901
+        if maybe_hours:
+            hours = min(hours, maybe_hours) if bound > 0 else max(hours, maybe_hours)  # noqa: PLW2901
         yield first, last, PARTS_PER_NANO_HOUR // hours
 
 

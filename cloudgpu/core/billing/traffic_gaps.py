@@ -12,9 +12,9 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.values.times import iso
 
-_FREE = "never"  # how the rule of a cloud without traffic charges begins
+_FREE_PREFIX = "never"  # how the rule of a cloud without traffic charges begins
 CHARGING_PROVIDERS = frozenset(  # by the rules alone, without the catalogue
-    rule.provider for rule in RULES if rule.resource == Resource.TRAFFIC and not rule.states.startswith(_FREE)
+    rule.provider for rule in RULES if rule.resource == Resource.TRAFFIC and not rule.states.startswith(_FREE_PREFIX)
 )
 
 
@@ -36,7 +36,7 @@ class TrafficGap:
     since: str
     until: str | None
 
-    def value(self) -> GapRecord:
+    def document(self) -> GapRecord:
         """Return it as a part of a JSON document."""
         return {"machine": self.machine, "name": self.name, "since": self.since, "until": self.until}
 

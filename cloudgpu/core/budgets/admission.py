@@ -20,7 +20,7 @@ from cloudgpu.core.values.money import HOUR_MICROS, Money
 from cloudgpu.core.values.times import Period, period, periods
 
 BilledUsages = Iterable[tuple[str, Usage | list[RateInterval]]]  # (machine id, a usage or its rate intervals)
-Ended = Callable[[datetime | None], BilledUsages]  # the usages that ended since a time (None: all)
+EndedUsages = Callable[[datetime | None], BilledUsages]  # the usages that ended since a time (None: all)
 FAR_FUTURE = 2**62  # microseconds; later than any time that can be written
 
 
@@ -29,11 +29,10 @@ class BudgetSums:
     """The sums of a budget: what was billed in its period, and what runs already will cost.
 
     `machines_without_price` are names; the keys of `price_assumptions` are sentences on prices that are assumed.
-
     `since` is when its period begins, in microseconds since 1970. Of a budget without a period, `ended_total` is what
-    the ended usages with a stored sum have cost at most, in exact parts. Costs of exposures are flows,
-    (unit, begin, end) -> nano-dollars per unit (`exposure.unit_of`), in the past and in the future: there a begin of
-    None is now, an end of None the end of the forecast.
+    the ended usages with a stored sum have cost at most, in exact parts. Costs of exposures are flows, (unit, begin,
+    end) -> nano-dollars per unit (`exposure.unit_of`), in the past and in the future: there a begin of None is now, an
+    end of None the end of the forecast.
     """
 
     budget: Budget
@@ -75,15 +74,15 @@ class BudgetSums:
         for unit, begin, end, nanos in self._future_flows(now, horizon):
             yield from flow_intervals(unit, begin, end, nanos)
 
-    def burn(self, now: int) -> int:
+    def hourly_burn(self, now: int) -> int:
         """Return the cost of the next hour if everything keeps running, in exact parts."""
         end = now + HOUR_MICROS
-        found = (interval for item in self.commitments for interval in item._replace(until=None).intervals(now, end))
-        return intervals_cost(found, now, end) + sum(
+        costs = (interval for item in self.commitments for interval in item._replace(until=None).intervals(now, end))
+        return intervals_cost(costs, now, end) + sum(
             nanos * exact_cost(unit, now, end) for (unit, _, _), nanos in self.future_flows.items()
         )
 
-    def ends(self) -> Iterator[int]:
+    def run_ends(self) -> Iterator[int]:
         """Yield the ends of the running resources that have one, in microseconds."""
         yield from (item.until for item in self.commitments if item.until is not None)
         yield from (until for _, _, until in self.future_flows if until is not None)
@@ -95,7 +94,7 @@ class BudgetSums:
 
 @dataclass(frozen=True, slots=True)
 class PeriodSums:
-    """One period of a budget: its spend, the committed cost of running machines, and the requested cost.
+    """One period of a budget: its spend, the committed cost of running machines (`running`), and the requested cost.
 
     `until` is its end; of a rolling budget that of its most expensive window, of a total one the end of the forecast.
     """
@@ -152,7 +151,7 @@ class Admission:
 class AdmissionRequest:
     """A machine that is requested from `now` on, with the sums of every budget that covers it.
 
-    `others` are requested with it, all or none: the further nodes of a cluster, which is `of_cluster` then.
+    `further_nodes` are requested with it, all or none, if it is the first node of the cluster `cluster_name`.
     """
 
     subject: BudgetedMachine
@@ -160,27 +159,28 @@ class AdmissionRequest:
     volumes: frozenset[tuple[str, str]]
     prices: Prices
     now: datetime
-    others: tuple[BudgetedMachine, ...] = ()
-    of_cluster: str = ""
+    further_nodes: tuple[BudgetedMachine, ...] = ()
+    cluster_name: str = ""
 
     @property
     def name(self) -> str:
         """The name of what is requested."""
-        return f"the {len(self.others) + 1} machines of {self.of_cluster}" if self.others else self.subject.name
+        count = len(self.further_nodes) + 1
+        return f"the {count} machines of {self.cluster_name}" if self.further_nodes else self.subject.name
 
     def admission(self, change: Callable[[BudgetedMachine], BudgetedMachine] | None = None) -> Admission:
         """Return the verdicts on it, each machine as `change` returns it."""
-        return self._admission([one if change is None else change(one) for one in (self.subject, *self.others)])
+        return self._admission([one if change is None else change(one) for one in (self.subject, *self.further_nodes)])
 
-    def fitting(self) -> int:
+    def fitting_count(self) -> int:
         """Return how many of the machines fit every refusing budget, fewer than all: 0 for none."""
-        subjects = (self.subject, *self.others)
+        subjects = (self.subject, *self.further_nodes)
         return next((n for n in range(len(subjects) - 1, 0, -1) if not self._admission(subjects[:n]).refusals), 0)
 
     def _admission(self, subjects: Sequence[BudgetedMachine]) -> Admission:
-        found = [commitments_of(subject, to_us(self.now), self.prices, self.volumes) for subject in subjects]
+        by_node = [commitments_of(subject, to_us(self.now), self.prices, self.volumes) for subject in subjects]
         commitments = Commitments(
-            tuple(chain.from_iterable(one.items for one in found)), any(one.unpriced for one in found)
+            tuple(chain.from_iterable(one.items for one in by_node)), any(one.is_unpriced for one in by_node)
         )
         return Admission(tuple(_verdict(sums, subjects[0], commitments, self.now) for sums in self.budget_sums))
 
@@ -189,37 +189,39 @@ def admission_request(
     budgets: Iterable[Budget],
     subject: BudgetedMachine,
     exposures: Sequence[BudgetedMachine | Exposure],
-    ended: Ended,
+    ended: EndedUsages,
     prices: Prices,
     now: datetime,
-    unpriced: Ended | None = None,
-    others: Sequence[BudgetedMachine] = (),
-    of_cluster: str = "",
+    unpriced_ended: EndedUsages | None = None,
+    further_nodes: Sequence[BudgetedMachine] = (),
+    cluster_name: str = "",
 ) -> AdmissionRequest:
     """Return the request for a machine (`subject`, as the ledger would have it) with the sums of budgets that cover it.
 
-    `others` are requested with it. `exposures` are all billable machines. Of those with the ids of what is requested,
-    only past costs count, as the request replaces them. `ended` gives the ended usages since a time (None: all),
-    `unpriced` those without a price. With `unpriced`, total budgets use the machines' sums instead of every ended
+    `further_nodes` are requested with it. `exposures` are all billable machines. Of those with the ids of what is
+    requested, only past costs count, as the request replaces them. `ended` gives the ended usages since a time (None:
+    all), `unpriced_ended` those without a price. With it, total budgets use the machines' sums instead of every ended
     usage. Neither is called if no budget covers the request.
     """
     covering = [budget for budget in budgets if budget.scope.covers(subject)]
     volumes = existing_volumes(exposure for exposure in exposures if not isinstance(exposure, Exposure))
-    ids = {subject.id, *(subject.id for subject in others)}
-    sums = budget_sums(covering, exposures, ended, prices, now, volumes, excluded_ids=ids, unpriced=unpriced)
-    return AdmissionRequest(subject, sums, volumes, prices, now, tuple(others), of_cluster)
+    ids = {subject.id, *(subject.id for subject in further_nodes)}
+    sums = budget_sums(
+        covering, exposures, ended, prices, now, volumes, excluded_ids=ids, unpriced_ended=unpriced_ended
+    )
+    return AdmissionRequest(subject, sums, volumes, prices, now, tuple(further_nodes), cluster_name)
 
 
 def budget_sums(
     budgets: Sequence[Budget],
     exposures: Sequence[BudgetedMachine | Exposure],
-    ended: Ended,
+    ended: EndedUsages,
     prices: Prices,
     now: datetime,
     volumes: frozenset[tuple[str, str]],
     *,
     excluded_ids: Collection[str] = (),
-    unpriced: Ended | None = None,
+    unpriced_ended: EndedUsages | None = None,
 ) -> tuple[BudgetSums, ...]:
     """Return the sums of each budget, without future costs of the machines with the ids `excluded_ids`."""
     all_sums = tuple(BudgetSums(budget, _period_begin(budget, now)) for budget in budgets)
@@ -228,25 +230,25 @@ def budget_sums(
     now_us, covers = to_us(now), _CoverageCache(all_sums)
     covering_by_id: dict[str, Sequence[BudgetSums]] = {}
     names: dict[str, str] = {}
-    from_totals = [sums for sums in all_sums if unpriced is not None and sums.budget.period.kind == "total"]
+    by_totals = [sums for sums in all_sums if unpriced_ended is not None and sums.budget.period.kind == "total"]
     for exposure in exposures:
-        subject = exposure.id
-        names[subject] = exposure.name
-        covering_by_id[subject] = covering = covers(exposure)
+        machine_id = exposure.id
+        names[machine_id] = exposure.name
+        covering_by_id[machine_id] = covering = covers(exposure)
         if isinstance(exposure, Exposure):
-            _add_exposure(covering, exposure, now_us, prices, ahead=subject not in excluded_ids)
+            _add_exposure(covering, exposure, now_us, prices, ahead=machine_id not in excluded_ids)
         elif covering:
-            _add_commitments(covering, exposure, now_us, prices, volumes, ahead=subject not in excluded_ids)
-        if from_totals:
-            _add_ended([sums for sums in covering if sums in from_totals], exposure)
-    from_usages = [sums for sums in all_sums if sums not in from_totals]
+            _add_commitments(covering, exposure, now_us, prices, volumes, ahead=machine_id not in excluded_ids)
+        if by_totals:
+            _add_ended([sums for sums in covering if sums in by_totals], exposure)
+    by_usages = [sums for sums in all_sums if sums not in by_totals]
     for chosen, uses in (
-        (from_usages, ended(earliest_relevant([sums.budget for sums in from_usages], now)) if from_usages else ()),
-        (from_totals, unpriced(None) if from_totals and unpriced else ()),
+        (by_usages, ended(earliest_relevant([sums.budget for sums in by_usages], now)) if by_usages else ()),
+        (by_totals, unpriced_ended(None) if by_totals and unpriced_ended else ()),
     ):
         chosen_covering = covering_by_id if len(chosen) == len(all_sums) else _only_chosen(chosen, covering_by_id)
-        for subject, use in uses:
-            _add_usage(chosen_covering.get(subject, ()), use, now_us, prices, names.get(subject, subject))
+        for machine_id, use in uses:
+            _add_usage(chosen_covering.get(machine_id, ()), use, now_us, prices, names.get(machine_id, machine_id))
     return all_sums
 
 
@@ -255,7 +257,7 @@ class _CoverageCache:
 
     def __init__(self, budget_sums: Sequence[BudgetSums]) -> None:
         self._all_sums = budget_sums
-        self._by_name = any(sums.budget.scope.instance is not None for sums in budget_sums)
+        self._has_machine_scope = any(sums.budget.scope.instance is not None for sums in budget_sums)
         self._by_owner: dict[tuple[str, str, str, str], Sequence[BudgetSums]] = {}
 
     def __call__(self, subject: BudgetedMachine | Exposure) -> Sequence[BudgetSums]:
@@ -263,10 +265,12 @@ class _CoverageCache:
         if not isinstance(subject, Exposure):
             return [sums for sums in self._all_sums if sums.budget.scope.covers(subject)]
         key = subject.provider, subject.account, subject.project, subject.owner
-        covering = None if self._by_name else self._by_owner.get(key)
+        covering = None if self._has_machine_scope else self._by_owner.get(key)
         if covering is None:
-            own = ("", "") if subject.is_named_resource else (subject.name, subject.id)
-            covering = self._by_owner[key] = [sums for sums in self._all_sums if sums.budget.scope.matches(*key, *own)]
+            names = ("", "") if subject.is_named_resource else (subject.name, subject.id)
+            covering = self._by_owner[key] = [
+                sums for sums in self._all_sums if sums.budget.scope.matches(*key, *names)
+            ]
         return covering
 
 
@@ -293,7 +297,7 @@ def _add_ended(covering: Sequence[BudgetSums], subject: BudgetedMachine | Exposu
 
 def _add_exposure(covering: Sequence[BudgetSums], exposure: Exposure, now: int, prices: Prices, *, ahead: bool) -> None:
     """Add an exposure to the sums of its budgets: its open usages, and, with `ahead`, what it will cost."""
-    items = exposure.items if exposure.today is None or not prices.today else exposure.today
+    items = exposure.items if exposure.items_today is None or not prices.at_spot_prices else exposure.items_today
     until = exposure.until(now, reaper_runs=prices.reaper_runs) if ahead and items else None
     for sums in covering:
         past_flows, future, since = sums.past_flows, sums.future_flows, sums.since
@@ -304,7 +308,7 @@ def _add_exposure(covering: Sequence[BudgetSums], exposure: Exposure, now: int, 
         for nanos, unit, delay, is_retroactive in items if ahead else ():
             future_flow = (
                 unit,
-                exposure.sent if is_retroactive else None,
+                exposure.launch_sent_us if is_retroactive else None,
                 None if delay is None or until is None else until + delay,
             )
             future[future_flow] = future.get(future_flow, 0) + nanos
@@ -343,7 +347,7 @@ def _add_commitments(
     future = commitments_of(subject, now, prices, volumes)
     for sums in covering:
         sums.commitments += future.items
-        if future.unpriced:
+        if future.is_unpriced:
             sums.machines_without_price.append(subject.name)
         sums.price_assumptions |= _assumption_texts(subject, future.items)
 
@@ -379,13 +383,13 @@ def _with_price(usage: Usage, prices: Prices) -> tuple[Usage, str]:
 
 
 def _assumption_texts(subject: BudgetedMachine, items: Iterable[Commitment]) -> dict[str, None]:
-    return dict.fromkeys(f"{subject.name}: {one.what}: {one.assumed}" for one in items if one.assumed)
+    return dict.fromkeys(f"{subject.name}: {one.what}: {one.assumption}" for one in items if one.assumption)
 
 
 def _verdict(sums: BudgetSums, subject: BudgetedMachine, commitments: Commitments, now: datetime) -> BudgetVerdict:
-    machines_without_price = [*sums.machines_without_price, *([subject.name] if commitments.unpriced else [])]
+    machines_without_price = [*sums.machines_without_price, *([subject.name] if commitments.is_unpriced else [])]
     price_assumptions = sums.price_assumptions | _assumption_texts(subject, commitments.items)
-    is_free = not commitments.unpriced and not any(commitment.nanos for commitment in commitments.items)
+    is_free = not commitments.is_unpriced and not any(commitment.nanos for commitment in commitments.items)
     return BudgetVerdict(
         sums.budget,
         tuple(period_sums(sums, commitments.items, now)),
@@ -402,7 +406,7 @@ def period_sums(sums: BudgetSums, commitments: Sequence[Commitment], now: dateti
         for one in periods(budget.period.kind, now, from_us(last), budget.zone):
             yield _sums_within(sums, commitments, one, now_us)
         return
-    horizon = max([last, *sums.ends()])
+    horizon = max([last, *sums.run_ends()])
     if not budget.period.days:
         yield _sums_within(sums, commitments, Period(from_us(0), from_us(horizon)), now_us, endless=True)
         return
@@ -411,9 +415,14 @@ def period_sums(sums: BudgetSums, commitments: Sequence[Commitment], now: dateti
     intervals = chain(sums.spent_intervals(), sums.committed_intervals(now_us, horizon), requested)
     end, _ = most_expensive_window(intervals, length, now_us, horizon)
     # The request counts also if the most expensive window ends now, before it costs anything.
-    costs = any(commitment.nanos for commitment in commitments)
+    request_costs = any(commitment.nanos for commitment in commitments)
     yield _sums_within(
-        sums, commitments, Period(from_us(end - length), from_us(end)), now_us, horizon=horizon, costs=costs
+        sums,
+        commitments,
+        Period(from_us(end - length), from_us(end)),
+        now_us,
+        horizon=horizon,
+        request_costs=request_costs,
     )
 
 
@@ -425,17 +434,17 @@ def _sums_within(
     *,
     endless: bool = False,
     horizon: int | None = None,
-    costs: bool = False,
+    request_costs: bool = False,
 ) -> PeriodSums:
     """Return the sums of one period; commitments without an end count to `horizon`, or to its end.
 
-    `costs`: the request costs something in a period as expensive as this one, if not in this one.
+    `request_costs`: the request costs something in a period as expensive as this one, if not in this one.
     """
     begin, end = to_us(within.begin), to_us(within.end)
     end_of_endless = horizon or end
     spent = sums.ended_total + sums.spent_within(begin, FAR_FUTURE if endless else end)
     running = sums.committed_within(begin, end, now, end_of_endless)
     requested = sum(intervals_cost(commitment.intervals(now, end_of_endless), begin, end) for commitment in commitments)
-    fits = not (requested or costs) or spent + running + requested <= sums.budget.limit.nanos * PARTS_PER_NANO
+    fits = not (requested or request_costs) or spent + running + requested <= sums.budget.limit.nanos * PARTS_PER_NANO
     since = None if endless else within.begin
     return PeriodSums(since, within.end, money(spent), money(running), money(requested), fits)

@@ -58,8 +58,8 @@ class Scope:
 
     def covers(self, subject: BudgetedMachine) -> bool:
         """Say whether a machine or a retained resource is covered. Values read from tags are compared as tags."""
-        own = ("", "") if subject.is_named_resource else (subject.name, subject.id or "")
-        return self.matches(subject.provider, subject.account, subject.project, subject.owner, *own)
+        name_and_id = ("", "") if subject.is_named_resource else (subject.name, subject.id or "")
+        return self.matches(subject.provider, subject.account, subject.project, subject.owner, *name_and_id)
 
     def matches(self, provider: str, account: str, project: str, owner: str, name: str, id: str) -> bool:  # noqa: A002
         """Say whether a resource with these values is covered; without name and id it is no machine."""

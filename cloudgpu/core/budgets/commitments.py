@@ -13,10 +13,10 @@ from cloudgpu.core.model.machine import BudgetedMachine, account_key, may_be_run
 from cloudgpu.core.policies.guards import safeguards_of
 from cloudgpu.core.values.money import HOUR_MICROS
 
-OVERDUE = HOUR_MICROS  # microseconds: a machine that runs beyond its end is counted for so long from now on
+OVERDUE_US = HOUR_MICROS  # microseconds: a machine that runs beyond its end is counted for so long from now on
 
 
-class StandIn(NamedTuple):
+class SubstitutePrice(NamedTuple):
     """A price in place of an unknown one: `nanos` per `hour` or `month`; `why` is empty for a known price."""
 
     nanos: int
@@ -29,22 +29,23 @@ class Prices:
     """Where budgets get the prices that the ledger does not have.
 
     `compute_price` gives a machine's on-demand price in nano-dollars an hour, or None. `attached_price` takes provider,
-    region, the price list's name and the resource, and always gives one. `today`: spot machines count at the price that
-    they have now, which is for forecasts only. `reaper_runs`: scheduled runs of the reaper succeed, and end machines at
-    renew-until.
+    region, the price list's name and the resource, and always gives one. `at_spot_prices`: spot machines count at their
+    present spot price, which is for forecasts only. `reaper_runs`: scheduled runs of the reaper succeed, and end
+    machines at renew-until.
     """
 
     compute_price: Callable[[BudgetedMachine], int | None]
-    attached_price: Callable[[str, str, str, str], StandIn]
-    today: bool = False
+    attached_price: Callable[[str, str, str, str], SubstitutePrice]
+    at_spot_prices: bool = False
     reaper_runs: bool = True
 
 
 class Commitment(NamedTuple):
     """The future cost of one resource: `nanos` per `hour` or `month`, up to `until`.
 
-    `until` is in microseconds since 1970; None: without an end. `assumed` is why the price is not a known one.
-    `since`: it may have cost as much since then, without an event of it; None: what it has cost so far is known.
+    Times are in microseconds since 1970; `until` None: without an end. `assumption` says why the price is not a known
+    one, and what is counted instead (empty: it is known). `since` is when a launch of unknown outcome was sent: it may
+    be billed from then on, and no usage in the ledger says so; None: what it has cost so far is in the ledger.
     """
 
     what: str
@@ -52,7 +53,7 @@ class Commitment(NamedTuple):
     nanos: int
     per: str
     rule: Rule
-    assumed: str = ""
+    assumption: str = ""
     since: int | None = None
 
     def intervals(self, now: int, horizon: int) -> list[RateInterval]:
@@ -63,10 +64,10 @@ class Commitment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Commitments:
-    """The commitments of one machine. `unpriced`: no price of the machine itself is known."""
+    """The commitments of one machine. `is_unpriced`: no price of the machine itself is known."""
 
     items: tuple[Commitment, ...] = ()
-    unpriced: bool = False
+    is_unpriced: bool = False
 
 
 _NO_COMMITMENTS = Commitments()
@@ -100,7 +101,7 @@ def commitments_of(
     machine_commitments = (
         [*compute, *attached] if sent_at is None else [one._replace(since=sent_at) for one in (*compute, *attached)]
     )
-    return Commitments((*machine_commitments, *commitments), unpriced=may_run and nanos is None)
+    return Commitments((*machine_commitments, *commitments), is_unpriced=may_run and nanos is None)
 
 
 def needs_reaper(subject: BudgetedMachine, prices: Prices) -> bool:
@@ -112,7 +113,7 @@ def needs_reaper(subject: BudgetedMachine, prices: Prices) -> bool:
 def compute_nanos(subject: BudgetedMachine, prices: Prices) -> int | None:
     """Return what an hour of this machine is counted at: spot at its highest price, else on demand; None: not known."""
     price = subject.price and subject.price.nanos_per_hour
-    if subject.market != "spot" or (prices.today and price is not None):
+    if subject.market != "spot" or (prices.at_spot_prices and price is not None):
         return price if price is not None else prices.compute_price(subject)
     if subject.max_price:
         return int(not_none(subject.max_price))
@@ -127,7 +128,7 @@ def _latest_end(subject: BudgetedMachine, now: int, prices: Prices) -> int | Non
     if subject.renew_until is None or needs_reaper(subject, prices):
         return None
     until = parse_us(subject.renew_until)
-    return until if until > now else now + OVERDUE * bool(subject.billed or subject.state == "unknown")
+    return until if until > now else now + OVERDUE_US * bool(subject.billed or subject.state == "unknown")
 
 
 def _machine_commitment(subject: BudgetedMachine, until: int | None, nanos: int) -> Commitment:
@@ -150,7 +151,9 @@ def _attached_commitment(
     end = None if entry.kept else until
     resource, quantity = entry.resource or "disk", 1 if entry.quantity is None else entry.quantity
     if entry.nanos is None and entry.nanos_per_month is not None:  # a provider plug-in gives a total per month
-        return _commitment(subject, entry.what, end, resource, StandIn(not_none(entry.nanos_per_month), "month", ""), 1)
+        return _commitment(
+            subject, entry.what, end, resource, SubstitutePrice(not_none(entry.nanos_per_month), "month", ""), 1
+        )
     price = _price(subject, entry, subject.region, resource, prices)
     return _commitment(subject, entry.what, end, resource, price, quantity)
 
@@ -159,7 +162,9 @@ def _retained_commitment(subject: BudgetedMachine, entry: Retained, prices: Pric
     resource = "disk" if entry.kind == "volume" else entry.kind
     what = f"{entry.kind} of {entry.size_gb} GB"
     if entry.nanos is None and entry.nanos_per_month is not None:
-        return _commitment(subject, what, None, resource, StandIn(not_none(entry.nanos_per_month), "month", ""), 1)
+        return _commitment(
+            subject, what, None, resource, SubstitutePrice(not_none(entry.nanos_per_month), "month", ""), 1
+        )
     price = _price(subject, entry, entry.region, resource, prices)
     quantity = entry.size_gb if entry.by_size or price.why else 1
     return _commitment(subject, what, None, resource, price, quantity)
@@ -167,19 +172,19 @@ def _retained_commitment(subject: BudgetedMachine, entry: Retained, prices: Pric
 
 def _price(
     subject: BudgetedMachine, entry: AttachedCost | Retained, region: str, resource: str, prices: Prices
-) -> StandIn:
+) -> SubstitutePrice:
     """Return the entry's price; where there is none, or it is another region's, what is counted instead."""
     nanos = entry.nanos
     if nanos is not None and not entry.why_maybe_less:
-        return StandIn(nanos, entry.per or "month", "")
+        return SubstitutePrice(nanos, entry.per or "month", "")
     substitute = prices.attached_price(subject.provider, region, entry.stored_as or "", resource)
     if nanos is not None and not substitute.why:
-        return StandIn(nanos, entry.per or "month", "")
+        return SubstitutePrice(nanos, entry.per or "month", "")
     return substitute
 
 
 def _commitment(
-    subject: BudgetedMachine, what: str, until: int | None, resource: str, price: StandIn, quantity: int
+    subject: BudgetedMachine, what: str, until: int | None, resource: str, price: SubstitutePrice, quantity: int
 ) -> Commitment:
     rule = rule_of(subject.provider or "", subject.market or "on_demand", resource)
     return Commitment(what, until, price.nanos * quantity, price.per, rule, price.why)

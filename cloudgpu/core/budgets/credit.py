@@ -22,7 +22,7 @@ WARN_BEFORE = timedelta(hours=24)  # before the credit is used up, its payer is 
 MONTH_HOURS = 730  # in the month of a monthly price
 TOPIC = "credit"
 MAX_CREDITS = 8  # accounts in the event of a reaper run
-MAX_LASTS = timedelta(days=36525)  # longer durations are cut, so that their end is a valid date
+MAX_DURATION = timedelta(days=36525)  # longer durations are cut, so that their end is a valid date
 
 
 class CreditReading(NamedTuple):
@@ -65,7 +65,7 @@ def credit_from_record(record: CreditRecord) -> CreditReading:
     )
 
 
-def hourly_of(machines: Iterable[Machine | PlannedLaunch]) -> Money:
+def ledger_hourly_cost(machines: Iterable[Machine | PlannedLaunch]) -> Money:
     """Return what machines of one account cost an hour as far as the ledger knows: those that run, and their disks.
 
     A price of a month counts as 1/730 of it an hour, rounded up. One without a known price counts nothing.
@@ -84,13 +84,16 @@ def _hourly(machine: Machine | PlannedLaunch) -> int:
 
 def hourly_spend(credit: PrepaidCredit, machines: Iterable[Machine]) -> Money:
     """Return what an account spends an hour: the higher of the provider's figure and the ledger's."""
-    hourly = hourly_of(machines)
+    hourly = ledger_hourly_cost(machines)
     return hourly if credit.spent_per_hour is None else max(hourly, credit.spent_per_hour)
 
 
-def hourly_now(credit: CreditReading, machines: Iterable[Machine]) -> Money:
+def hourly_spend_now(credit: CreditReading, machines: Iterable[Machine]) -> Money:
     """Return the hourly spend of an account with the machines that the ledger has there now."""
-    return hourly_of(machine for machine in machines if sync_subject_of(machine) == credit.scope) + credit.elsewhere
+    return (
+        ledger_hourly_cost(machine for machine in machines if sync_subject_of(machine) == credit.scope)
+        + credit.elsewhere
+    )
 
 
 def credit_left(credit: PrepaidCredit, hourly: Money, now: datetime) -> Money:
@@ -100,10 +103,10 @@ def credit_left(credit: PrepaidCredit, hourly: Money, now: datetime) -> Money:
 
 
 def time_left(left: Money, hourly: Money) -> timedelta | None:
-    """Return how long `left` lasts at `hourly`, rounded down to a second, at most `MAX_LASTS`; None for ever."""
+    """Return how long `left` lasts at `hourly`, rounded down to a second, at most `MAX_DURATION`; None for ever."""
     if hourly.nanos <= 0:
         return None
-    return timedelta(seconds=min(left.nanos * 3600 // hourly.nanos, MAX_LASTS // timedelta(seconds=1)))
+    return timedelta(seconds=min(left.nanos * 3600 // hourly.nanos, MAX_DURATION // timedelta(seconds=1)))
 
 
 class CreditFit(NamedTuple):
@@ -135,15 +138,16 @@ class CreditFit(NamedTuple):
 
 
 def credit_fit(
-    account: str, credit: PrepaidCredit, others: Money, planned: Money, lease: timedelta, now: datetime
+    account: str, credit: PrepaidCredit, present_hourly: Money, planned_hourly: Money, lease: timedelta, now: datetime
 ) -> CreditFit:
-    """Return how a launch fits: `planned` is what it costs an hour, `others` what the account spends an hour already.
+    """Return how a launch fits.
 
+    `planned_hourly` is what it costs an hour, `present_hourly` what the account spends an hour already.
     What runs already is counted to the end of that lease, too: it may be renewed, and the provider deletes all at zero.
     """
-    hourly = others + planned
+    hourly = present_hourly + planned_hourly
     needed = hourly.scaled(Fraction(lease // timedelta(microseconds=1), HOUR_MICROS))
-    return CreditFit(account, credit_left(credit, others, now), needed, hourly, credit.payment_page)
+    return CreditFit(account, credit_left(credit, present_hourly, now), needed, hourly, credit.payment_page)
 
 
 def credit_refusal(
@@ -151,7 +155,7 @@ def credit_refusal(
 ) -> BudgetRefused:
     """Return the error that the credit of an account does not last for `name` to the end of its lease.
 
-    `what` names whatever ends then if not the lease, `less` says how to request less.
+    `what` names whatever ends then if not the lease, `less` is a clause that says how to request less.
     """
     return BudgetRefused(
         f"The credit of account {fit.account}, {fit.left.text()}, covers {name} and what runs there for "

@@ -26,14 +26,14 @@ from cloudgpu.core.values.times import from_iso, iso
 MINUTE = timedelta(minutes=1)
 
 
-def longest_admitted(request: AdmissionRequest, least: datetime | None = None) -> datetime | None:
+def longest_admitted(request: AdmissionRequest, after: datetime | None = None) -> datetime | None:
     """Return the latest renew-until, in whole minutes from now, that every refusing budget admits; None: none.
 
-    It is after `least` (None: now) and not after the requested one. What is admitted up to a time is admitted up to
-    every earlier one, so binary search finds it.
+    It is later than `after` (None: now) and not after the requested one. What is admitted up to a time is admitted up
+    to every earlier one, so binary search finds it.
     """
     requested_until = from_iso(not_none(request.subject.renew_until))
-    low = 0 if least is None or least <= request.now else -((request.now - least) // MINUTE)
+    low = 0 if after is None or after <= request.now else -((request.now - after) // MINUTE)
     high = -((request.now - requested_until) // MINUTE)
 
     def fits(minutes: int) -> bool:
@@ -60,7 +60,7 @@ def highest_admitted_price(request: AdmissionRequest) -> Money | None:
     return Money(fitting * step) if fitting else None
 
 
-WARNINGS = 2  # sent about a held machine before its budget stops it
+MAX_WARNINGS = 2  # sent about a held machine before its budget stops it
 
 
 class BudgetAction(StrEnum):
@@ -73,23 +73,23 @@ class BudgetAction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """What to do (`do`) with a machine because a budget is exceeded, and why; `machine` is its id."""
+class PlannedStop:
+    """What to do (`action`) with a machine because a budget is exceeded, and why; `machine_id` is its id."""
 
-    machine: str
+    machine_id: str
     name: str
     budget: str
-    do: BudgetAction
+    action: BudgetAction
     why: str
 
 
 def budget_stops(
     budget_states: Sequence[BudgetState], machines: Iterable[Machine], warned: Mapping[str, int], now: datetime
-) -> list[Stop]:
+) -> list[PlannedStop]:
     """Return what budgets that are exceeded, and stop, do with machines: the newest first, each machine once.
 
     A machine that cannot be stopped is parked, and terminated where it cannot be parked either. The owner of a held one
-    is warned first, and it is stopped only after `WARNINGS` warnings (`warned` counts them, by id). A machine whose
+    is warned first, and it is stopped only after `MAX_WARNINGS` warnings (`warned` counts them, by id). A machine whose
     launch is uncertain is left alone.
     """
     exceeded = [state for state in budget_states if Action.STOP in state.budget.actions and state.is_exceeded]
@@ -111,15 +111,15 @@ def budget_stops(
     return stops
 
 
-def _stop(machine: Machine, state: BudgetState, warned: int, now: datetime) -> Stop:
+def _stop(machine: Machine, state: BudgetState, warned: int, now: datetime) -> PlannedStop:
     held = machine.hold_until is not None and from_iso(machine.hold_until) > now
-    do = BudgetAction.WARN if held and warned < WARNINGS else BudgetAction(gentlest_ending(machine))
+    do = BudgetAction.WARN if held and warned < MAX_WARNINGS else BudgetAction(gentlest_ending(machine))
     why = f"the budget {state.budget.name} is exceeded: {state.spent.text()} of {state.budget.limit.text()}"
     if do is BudgetAction.WARN:
-        why += f"; held until {not_none(machine.hold_until)[:16]}, warning {warned + 1} of {WARNINGS}"
+        why += f"; held until {not_none(machine.hold_until)[:16]}, warning {warned + 1} of {MAX_WARNINGS}"
     if do is BudgetAction.TERMINATE:
         why += f"; {NOTHING_GENTLER}"
-    return Stop(machine.id, machine.name, state.budget.name, do, why)
+    return PlannedStop(machine.id, machine.name, state.budget.name, do, why)
 
 
 def allowed_stops(
@@ -128,7 +128,7 @@ def allowed_stops(
     machines: Sequence[Machine],
     warned: Mapping[str, int],
     now: datetime,
-) -> list[Stop]:
+) -> list[PlannedStop]:
     """Return what exceeded budgets do with machines, as `budget_stops`.
 
     For a member, a budget in a file of their home stops their own machines alone.
@@ -136,11 +136,11 @@ def allowed_stops(
     if not authorization.is_member:
         return budget_stops(budget_states, machines, warned, now)
     stops = budget_stops([state for state in budget_states if not state.budget.file], machines, warned, now)
-    stopped_ids = {stop.machine for stop in stops}
+    stopped_ids = {stop.machine_id for stop in stops}
     file_stops = budget_stops(
         [state for state in budget_states if state.budget.file],
         [machine for machine in machines if authorization.owns(machine)],
         warned,
         now,
     )
-    return stops + [one for one in file_stops if one.machine not in stopped_ids]
+    return stops + [one for one in file_stops if one.machine_id not in stopped_ids]

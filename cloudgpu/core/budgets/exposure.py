@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn
 
 from cloudgpu.core.billing.rates import RateInterval, from_us, has_one_price
 from cloudgpu.core.billing.rules import PARTS_PER_NANO_HOUR, Rule, in_months, parse_us, price_pieces, rule_of
-from cloudgpu.core.budgets.commitments import OVERDUE, Prices, StandIn, commitments_of
+from cloudgpu.core.budgets.commitments import OVERDUE_US, Prices, SubstitutePrice, commitments_of
 from cloudgpu.core.model.machine import BudgetedMachine, Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.policies.guards import safeguards_of
@@ -115,13 +115,13 @@ class Exposure(NamedTuple):
 
     `ended_total` is what its ended usages with a price have cost at most, in exact parts. `items` are its costs from
     now on: (nano-dollars, unit as in `unit_of`, how long after `renew_until` it ends or None for no end, whether it
-    costs since `sent` already). `sent` is when its uncertain launch was sent, else None. `today` are the items at
-    today's spot price, None if that is no other. `late`: it may still run after its `renew_until`; `only_reaper`:
-    nothing but the reaper ends it.
+    costs since `launch_sent_us` already): when its launch was sent if the outcome is not known, else None.
+    `items_today` are the items at today's spot price, None if that is no other. `may_run_late`: it may still run after
+    its `renew_until`; `only_reaper`: nothing but the reaper ends it.
 
-    `uses` are its open usages at one price: (nano-dollars, begin, unit, billing increment, minimum). `others` are its
-    other open usages: (begin, lengths, parts). Each is billed to the latest end by one of its lengths (begin, billing
-    increment, minimum), and costs its parts: (nano-dollars, begin, end or None, unit).
+    `simple_uses` are its open usages at one price: (nano-dollars, begin, unit, billing increment, minimum).
+    `complex_uses` are its other open usages: (begin, lengths, parts). Each is billed to the latest end by one of its
+    lengths (begin, billing increment, minimum), and costs its parts: (nano-dollars, begin, end or None, unit).
     """
 
     id: str
@@ -133,27 +133,27 @@ class Exposure(NamedTuple):
     is_named_resource: bool
     ended_total: int
     renew_until: int | None
-    late: bool
+    may_run_late: bool
     only_reaper: bool
-    sent: int | None
+    launch_sent_us: int | None
     items: _Items
-    today: _Items | None
-    uses: list[_SimpleUsage]
-    others: list[_ComplexUsage]
+    items_today: _Items | None
+    simple_uses: list[_SimpleUsage]
+    complex_uses: list[_ComplexUsage]
 
     def until(self, now: int, *, reaper_runs: bool) -> int | None:
         """Return the latest end of what its lease limits, as `commitments_of` counts it; None: it has no end."""
         if self.renew_until is None or (self.only_reaper and not reaper_runs):
             return None
-        return self.renew_until if self.renew_until > now else now + OVERDUE * self.late
+        return self.renew_until if self.renew_until > now else now + OVERDUE_US * self.may_run_late
 
     def flows(self, now: int) -> list[tuple[int, int, int, int]]:
         """Return the maximal cost of its usages up to now, as (nano-dollars, begin, end, unit)."""
         flows = []
-        for nanos, begin, unit, granule, minimum in self.uses:
+        for nanos, begin, unit, granule, minimum in self.simple_uses:
             run = -((begin - now) // granule) * granule
             flows.append((nanos, begin, begin + max(run, minimum), unit))
-        for begin, lengths, parts in self.others:
+        for begin, lengths, parts in self.complex_uses:
             at = max(now, begin)
             end = max(
                 [since + max(minimum, -((since - at) // granule) * granule) for since, granule, minimum in lengths]
@@ -164,7 +164,7 @@ class Exposure(NamedTuple):
         return flows
 
 
-class _DependsOnOthers(Exception):
+class _NeedsFullRecord(Exception):
     """What budgets count of this machine depends on more than its record."""
 
 
@@ -172,19 +172,19 @@ class _Volumes:
     """Raise _DependsOnOthers as soon as somebody looks for a named volume."""
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        raise _DependsOnOthers
+        raise _NeedsFullRecord
 
 
 def _no_price(_machine: BudgetedMachine) -> NoReturn:
-    raise _DependsOnOthers
+    raise _NeedsFullRecord
 
 
-def _no_substitute(_provider: str, _region: str, _kind: str, _resource: str) -> StandIn:
-    raise _DependsOnOthers
+def _no_substitute(_provider: str, _region: str, _kind: str, _resource: str) -> SubstitutePrice:
+    raise _NeedsFullRecord
 
 
 _NO_PRICES = Prices(_no_price, _no_substitute)
-_NO_TODAY_PRICES = Prices(_no_price, _no_substitute, today=True)
+_NO_TODAY_PRICES = Prices(_no_price, _no_substitute, at_spot_prices=True)
 
 
 def exposure_of(machine: Machine) -> Exposure | None:
@@ -192,10 +192,10 @@ def exposure_of(machine: Machine) -> Exposure | None:
     if machine.is_named_resource and machine.terminated_at is None:
         return None
     try:
-        uses, others = _open_usages(machine)
+        simple_uses, complex_uses = _open_usages(machine)
         items = _items(machine, _NO_PRICES)
-        today = _items(machine, _NO_TODAY_PRICES) if machine.market == "spot" else items
-    except _DependsOnOthers:
+        items_today = _items(machine, _NO_TODAY_PRICES) if machine.market == "spot" else items
+    except _NeedsFullRecord:
         return None
     guards = safeguards_of(machine)
     return Exposure(
@@ -208,13 +208,15 @@ def exposure_of(machine: Machine) -> Exposure | None:
         is_named_resource=machine.is_named_resource,
         ended_total=sum(usage_total[2] for usage_total in machine.usage_totals.values()),
         renew_until=None if machine.renew_until is None else parse_us(machine.renew_until),
-        late=bool(machine.billed or machine.state == "unknown"),
+        may_run_late=bool(machine.billed or machine.state == "unknown"),
         only_reaper=guards is not None and guards.only_reaper,
-        sent=parse_us(machine.intended_at) if machine.launch_status == "open" and machine.intended_at else None,
+        launch_sent_us=parse_us(machine.intended_at)
+        if machine.launch_status == "open" and machine.intended_at
+        else None,
         items=items,
-        today=None if today == items else today,
-        uses=uses,
-        others=others,
+        items_today=None if items_today == items else items_today,
+        simple_uses=simple_uses,
+        complex_uses=complex_uses,
     )
 
 
@@ -232,18 +234,18 @@ def _items(machine: Machine, prices: Prices) -> _Items:
 def _open_usages(machine: Machine) -> tuple[list[_SimpleUsage], list[_ComplexUsage]]:
     """Return the usages that are billed still, merged by begin and end; raise _DependsOnOthers without a price."""
     simple: dict[tuple[int, int, int, int], int] = {}
-    others = []
+    complex_uses = []
     for use in machine.open_usage:
         if use.end is not None or not use.segments or use.maybe_until or use.resource == "traffic":
-            raise _DependsOnOthers
+            raise _NeedsFullRecord
         begin, lengths, parts = _billed_parts(use)
         nanos, first, last, unit = parts[0] if len(parts) == 1 else (0, 0, 0, 0)
         if last is None and len(lengths) == 1 and lengths[0][0] == begin == first:
             key = begin, unit, *lengths[0][1:]
             simple[key] = simple.get(key, 0) + nanos
         else:
-            others.append((begin, lengths, parts))
-    return [(nanos, *key) for key, nanos in simple.items()], others
+            complex_uses.append((begin, lengths, parts))
+    return [(nanos, *key) for key, nanos in simple.items()], complex_uses
 
 
 def _billed_parts(usage: Usage) -> tuple[int, _Lengths, list[_Part]]:

@@ -13,11 +13,11 @@ from cloudgpu.core.values.naming import closest_match, did_you_mean, unknown_wor
 from cloudgpu.errors import InvalidRequest
 
 MAX_LIMIT = Decimal(10) ** 15  # of any currency; nobody's budget is larger
-LONGEST_DAYS = 366
-HIGHEST_PERCENT = 1000
+MAX_DAYS = 366
+MAX_PERCENT = 1000
 PERIODS = ("day", "week", "month", "total")
-KEYS = tuple(one.name for one in fields(Scope))
-MAX_LENGTH = 200  # characters of a scope's value, as of an owner's or a project's name
+SCOPE_KEYS = tuple(one.name for one in fields(Scope))
+MAX_VALUE_CHARS = 200  # characters of a scope's value, as of an owner's or a project's name
 _DECIMAL = re.compile(r"[0-9]{1,16}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
 
 
@@ -55,9 +55,9 @@ def parse_period(text: str, field: str) -> BudgetPeriod:
     if text in PERIODS:
         return BudgetPeriod(text)
     rolling = re.fullmatch(r"rolling:([0-9]{1,4})d", text)
-    if rolling and 1 <= int(rolling[1]) <= LONGEST_DAYS:
+    if rolling and 1 <= int(rolling[1]) <= MAX_DAYS:
         return BudgetPeriod("rolling", int(rolling[1]))
-    remedy = f"Use one of: {', '.join(PERIODS)}, or rolling:Nd with 1 to {LONGEST_DAYS} days."
+    remedy = f"Use one of: {', '.join(PERIODS)}, or rolling:Nd with 1 to {MAX_DAYS} days."
     raise unknown_word(f"{_quoted(text)} is not a period", text, PERIODS, field=field, next=remedy)
 
 
@@ -78,10 +78,12 @@ def parse_scope(text: str, field: str) -> Scope:
 def scope_from_values(values: Mapping[str, object], field: str) -> Scope:
     """Return the scope of these keys; InvalidRequest for an unknown key or an empty value."""
     for key, value in values.items():
-        if key not in KEYS:
-            raise _error(f"A scope has no {key!r}" + did_you_mean(closest_match(key, KEYS), "."), field, key)
-        if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > MAX_LENGTH:
-            raise _error(f"The {key} of a scope has to be one line of 1 to {MAX_LENGTH} characters.", field, str(value))
+        if key not in SCOPE_KEYS:
+            raise _error(f"A scope has no {key!r}" + did_you_mean(closest_match(key, SCOPE_KEYS), "."), field, key)
+        if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > MAX_VALUE_CHARS:
+            raise _error(
+                f"The {key} of a scope has to be one line of 1 to {MAX_VALUE_CHARS} characters.", field, str(value)
+            )
     return Scope(**{key: str(value).strip() for key, value in values.items()})
 
 
@@ -96,9 +98,9 @@ def parse_thresholds(values: Iterable[object], field: str) -> tuple[int, ...]:
 def parse_percent(value: object, field: str) -> int:
     """Return a whole number of percent from 1 to 1000; InvalidRequest for anything else."""
     text = str(value).strip().removesuffix("%")
-    if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= HIGHEST_PERCENT:
+    if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= MAX_PERCENT:
         raise InvalidRequest(
-            f"{_quoted(str(value))} is not a percentage: it is a whole number from 1 to {HIGHEST_PERCENT}.",
+            f"{_quoted(str(value))} is not a percentage: it is a whole number from 1 to {MAX_PERCENT}.",
             field=field,
             value=str(value),
             next="Write it like 50,80,100, or none.",
@@ -129,9 +131,9 @@ def parse_actions(values: Iterable[str], field: str) -> frozenset[Action]:
 
 
 def _error(message: str, field: str, value: str) -> InvalidRequest:
-    remedy = f"Keys: {', '.join(KEYS)}. For example: project=vision,provider=aws"
+    remedy = f"Keys: {', '.join(SCOPE_KEYS)}. For example: project=vision,provider=aws"
     return InvalidRequest(message, field=field, value=value, next=remedy)
 
 
 def _quoted(text: str) -> str:
-    return repr(text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}...")
+    return repr(text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}...")

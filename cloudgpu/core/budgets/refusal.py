@@ -20,13 +20,14 @@ from cloudgpu.errors import BudgetRefused
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """How to request less: `shorter` returns the command for a given, earlier renew-until.
+    """How to request less: `shorter_command` returns the command for a given, earlier renew-until.
 
-    `least` is the present renew-until, None for none. `offers` are all that match the request, the cheapest first.
+    `present_renew_until` is that of a machine that runs already, None for a launch. `offers` are all that match the
+    request, the cheapest first.
     """
 
-    shorter: Callable[[datetime], str]
-    least: datetime | None = None
+    shorter_command: Callable[[datetime], str]
+    present_renew_until: datetime | None = None
     offers: Sequence[Offer] = ()
 
 
@@ -37,7 +38,7 @@ def refusal(request: AdmissionRequest, remedy: Remedy) -> BudgetRefused:
     if unpriced is not None:
         return _unpriced_error(unpriced, request)
     worst_verdict = max(refusals, key=lambda verdict: (verdict.tightest.total - verdict.budget.limit).nanos)
-    until, price = longest_admitted(request, remedy.least), highest_admitted_price(request)
+    until, price = longest_admitted(request, remedy.present_renew_until), highest_admitted_price(request)
     tightest, budget = worst_verdict.tightest, worst_verdict.budget
     sums = {"limit": budget.limit, "spent": tightest.spent, "running": tightest.running, "wanted": tightest.requested}
     sums_usd = {name: usd(amount) for name, amount in (sums | {"total": tightest.total}).items()}
@@ -54,10 +55,12 @@ def refusal(request: AdmissionRequest, remedy: Remedy) -> BudgetRefused:
     )
 
 
-def _refusal_text(worst: BudgetVerdict, request: AdmissionRequest, number: int) -> str:
+def _refusal_text(worst: BudgetVerdict, request: AdmissionRequest, refusal_count: int) -> str:
     tightest, budget, name = worst.tightest, worst.budget, request.name
     until = from_iso(not_none(request.subject.renew_until))
-    subject = f"Budgets {budget.name} and {number - 1} more do" if number > 1 else f"Budget {budget.name} does"
+    subject = (
+        f"Budgets {budget.name} and {refusal_count - 1} more do" if refusal_count > 1 else f"Budget {budget.name} does"
+    )
     assumed = (
         f" Counted without a known price: {'; '.join(worst.price_assumptions[:3])}." if worst.price_assumptions else ""
     )
@@ -112,24 +115,24 @@ def limit_text(budget: Budget) -> str:
     return f"{budget.limit.text()} ({amount:,f} {currency.code} at {currency.per_usd:f} of {currency.as_of})"
 
 
-def span_text(span: timedelta) -> str:
+def span_text(duration: timedelta) -> str:
     """Return a duration in days, hours and whole minutes, as options take it: `1d3h20m`."""
-    minutes = span // timedelta(minutes=1)
+    minutes = duration // timedelta(minutes=1)
     parts = ((minutes // 1440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "m"))
     return "".join(f"{number}{unit}" for number, unit in parts if number) or "0m"
 
 
 def _remedies(request: AdmissionRequest, remedy: Remedy, until: datetime | None, price: Money | None) -> list[str]:
     remedies = []
-    fits = request.fitting()
+    fits = request.fitting_count()
     if fits:
-        remedies.append(f"{fits} of the {len(request.others) + 1} machines would fit: --nodes {fits}.")
+        remedies.append(f"{fits} of the {len(request.further_nodes) + 1} machines would fit: --nodes {fits}.")
     if until is not None:
-        remedies.append(f"It fits until {until:%Y-%m-%d %H:%M} UTC: {remedy.shorter(until)}.")
+        remedies.append(f"It fits until {until:%Y-%m-%d %H:%M} UTC: {remedy.shorter_command(until)}.")
     offer = None if price is None else _cheaper_offer(request, remedy, price)
     if offer is not None:
-        item = offer.configuration
-        place = f"{item.instance_type} in {item.zone or item.region} ({str(item.market).replace('_', '-')})"
+        offered = offer.configuration
+        place = f"{offered.instance_type} in {offered.zone or offered.region} ({str(offered.market).replace('_', '-')})"
         remedies.append(f"For the whole time, {place} at {offer.price.per_hour.text(4)} an hour fits.")
     elif price is not None:
         remedies.append(f"For the whole time, a machine at up to {price.text(4)} an hour fits.")
@@ -168,15 +171,15 @@ def _other_account(request: AdmissionRequest, remedy: Remedy, refusals: Sequence
 
 def _at_offer(request: AdmissionRequest, offer: Offer) -> BudgetedMachine:
     """Return the requested machine, as it would be at another offer."""
-    item = offer.configuration
+    configuration = offer.configuration
     return request.subject._replace(
-        provider=item.provider,
-        account=item.account,
-        region=item.region,
-        market=str(item.market),
+        provider=configuration.provider,
+        account=configuration.account,
+        region=configuration.region,
+        market=str(configuration.market),
         price=HourlyPrice.of(price_to_json(offer.price)),
         on_demand=None,
-        instance_type=item.instance_type,
+        instance_type=configuration.instance_type,
     )
 
 
@@ -189,13 +192,18 @@ def _override(refusals: Sequence[BudgetVerdict]) -> str:
 
 def _unpriced_error(verdict: BudgetVerdict, request: AdmissionRequest) -> BudgetRefused:
     names = ", ".join(verdict.machines_without_price[:5])
-    own = request.subject.name in verdict.machines_without_price
-    what = "its price is not known" if own else f"the price of {names}, which runs already, is not known"
+    is_requested_machine = request.subject.name in verdict.machines_without_price
+    what = (
+        "its price is not known" if is_requested_machine else f"the price of {names}, which runs already, is not known"
+    )
     return BudgetRefused(
         f"Budget {verdict.budget.name} does not allow {request.name}: {what}.",
         field="budget",
         value=verdict.budget.name,
         next=" ".join(
-            ["Give its highest price: --max-price." if own else f"End it: cloudgpu down {names}.", _override([verdict])]
+            [
+                "Give its highest price: --max-price." if is_requested_machine else f"End it: cloudgpu down {names}.",
+                _override([verdict]),
+            ]
         ),
     )

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.rates import time_until_full
+from cloudgpu.core.billing.rates import time_until_limit
 from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
 from cloudgpu.core.budgets.admission import FAR_FUTURE, BudgetSums, current_period, period_sums
 from cloudgpu.core.budgets.budget import Action, Budget
@@ -59,13 +59,13 @@ class BudgetState:
         return Money(-(-self.counted_burn.nanos * (interval // timedelta(microseconds=1)) // HOUR_MICROS))
 
 
-def status_of(counted: BudgetSums, today: BudgetSums, now: datetime) -> BudgetState:
+def status_of(counted_sums: BudgetSums, todays_sums: BudgetSums, now: datetime) -> BudgetState:
     """Return a budget's status by its sums at the counted prices and at today's."""
-    budget, now_us = counted.budget, to_us(now)
+    budget, now_us = counted_sums.budget, to_us(now)
     period = current_period(budget, now)
     begin, end = (to_us(period.begin), to_us(period.end)) if period else (0, FAR_FUTURE)
-    spent = counted.ended_total + counted.spent_within(begin, FAR_FUTURE if budget.period.days else end)
-    burn = today.burn(now_us)
+    spent = counted_sums.ended_total + counted_sums.spent_within(begin, FAR_FUTURE if budget.period.days else end)
+    burn = todays_sums.hourly_burn(now_us)
     remaining, period_end = (
         budget.limit.nanos * PARTS_PER_NANO - spent,
         period if budget.period.kind != "total" else None,
@@ -74,29 +74,29 @@ def status_of(counted: BudgetSums, today: BudgetSums, now: datetime) -> BudgetSt
         budget=budget,
         period=period,
         spent=money(spent),
-        committed=max((share.running for share in period_sums(counted, (), now)), default=Money(0)),
-        forecast=money(spent + _remaining_committed(today, period, now_us)),
+        committed=max((sums.running for sums in period_sums(counted_sums, (), now)), default=Money(0)),
+        forecast=money(spent + _remaining_committed(todays_sums, period, now_us)),
         burn=money(burn),
-        counted_burn=money(counted.burn(now_us)),
-        exhausted_in=_full_in(counted, burn, now_us)
+        counted_burn=money(counted_sums.hourly_burn(now_us)),
+        exhausted_in=_rolling_exhausted_in(counted_sums, burn, now_us)
         if budget.period.days
         else _exhausted_in(remaining, burn, period_end, now),
-        machines_without_price=tuple(counted.machines_without_price),
-        price_assumptions=tuple(counted.price_assumptions),
+        machines_without_price=tuple(counted_sums.machines_without_price),
+        price_assumptions=tuple(counted_sums.price_assumptions),
     )
 
 
 def _remaining_committed(sums: BudgetSums, period: Period | None, now: int) -> int:
     """Return the committed cost of a period: machines to their renew-until, retained resources to its end."""
-    end = to_us(period.end) if period and to_us(period.end) > now else max([now, *sums.ends()])
+    end = to_us(period.end) if period and to_us(period.end) > now else max([now, *sums.run_ends()])
     return sums.committed_within(now, end, now, end)
 
 
-def _full_in(sums: BudgetSums, burn: int, now: int) -> timedelta | None:
+def _rolling_exhausted_in(sums: BudgetSums, burn: int, now: int) -> timedelta | None:
     """Return how long until a rolling budget is exhausted; None if never, as old spend drops out of its window."""
     window, limit = sums.budget.period.window // timedelta(microseconds=1), sums.budget.limit.nanos * PARTS_PER_NANO
-    lasts = time_until_full(sums.spent_intervals(), burn // HOUR_MICROS, window, now, limit)
-    return None if lasts is None else timedelta(seconds=lasts // 10**6)
+    lasts_us = time_until_limit(sums.spent_intervals(), burn // HOUR_MICROS, window, now, limit)
+    return None if lasts_us is None else timedelta(seconds=lasts_us // 10**6)
 
 
 def _exhausted_in(left: int, burn: int, period: Period | None, now: datetime) -> timedelta | None:

@@ -97,22 +97,25 @@ class InstanceType:
 
 @dataclass(frozen=True, slots=True)
 class ListedPrice:
-    """A dated price of a type in a region; `check` says what a second source has, `dated` is the date as written."""
+    """A dated price of a type in a region.
+
+    `corroboration` says what a second source has, `as_of_text` is the date as the source writes it.
+    """
 
     region: str
     market: Market
     price: Price
-    check: str
-    dated: str
+    corroboration: str
+    as_of_text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogOffer:
-    """A type at a listed price; `regions` is the number of regions that list it on this market."""
+    """A type at a listed price; `region_count` is the number of regions that list it on this market."""
 
     type: InstanceType
     listed: ListedPrice
-    regions: int = 1
+    region_count: int = 1
 
     @property
     def trust(self) -> Trust:
@@ -344,7 +347,9 @@ def cheapest_per_type(offers: Iterable[CatalogOffer]) -> list[CatalogOffer]:
         key = (offer.type.provider, offer.type.name, offer.listed.market)
         cheapest = best.get(key)
         chosen = offer if cheapest is None else min(offer, cheapest, key=_price_and_place)
-        best[key] = CatalogOffer(chosen.type, chosen.listed, offer.regions + (cheapest.regions if cheapest else 0))
+        best[key] = CatalogOffer(
+            chosen.type, chosen.listed, offer.region_count + (cheapest.region_count if cheapest else 0)
+        )
     return list(best.values())
 
 

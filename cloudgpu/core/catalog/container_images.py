@@ -19,9 +19,9 @@ _REFERENCE = re.compile(
     r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*)"
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
-_DATED = re.compile(r"([0-9]{2})\.([0-9]{2})\b")
+_DATED_TAG = re.compile(r"([0-9]{2})\.([0-9]{2})\b")
 _CUDA_MAJOR = re.compile(r"cuda([0-9]{2})")
-_CUDA_13 = Fraction(15, 2)  # CUDA 13.0 release notes: Maxwell, Pascal and Volta are gone
+_CUDA_13_MIN_CAPABILITY = Fraction(15, 2)  # CUDA 13.0 release notes: Maxwell, Pascal and Volta are gone
 MAX_REFERENCE_LENGTH = 255
 SYSTEM_GB = 20  # of the disk that the operating system takes
 _DEFAULT_GB = (5.0, 12.0)  # compressed and unpacked, of an unknown image
@@ -119,12 +119,14 @@ def misfit(image: str, capability: str) -> Misfit | None:
     family, release_range = family_of(image), release_range_of(image)
     if family is None or release_range is None or not capability.replace(".", "", 1).isdigit():
         return None
-    gpu, required = Fraction(capability), _min_capability(image, release_range)
-    if gpu < required:
-        return Misfit(f"{float(required):.1f} or more", capability, _newest_tag_for(family, gpu))
-    if release_range.max_capability is not None and gpu >= release_range.max_capability + 1:
+    gpu_capability, required = Fraction(capability), _min_capability(image, release_range)
+    if gpu_capability < required:
+        return Misfit(f"{float(required):.1f} or more", capability, _newest_tag_for(family, gpu_capability))
+    if release_range.max_capability is not None and gpu_capability >= release_range.max_capability + 1:
         return Misfit(
-            f"less than {float(release_range.max_capability + 1):.1f}", capability, _newest_tag_for(family, gpu)
+            f"less than {float(release_range.max_capability + 1):.1f}",
+            capability,
+            _newest_tag_for(family, gpu_capability),
         )
     return None
 
@@ -132,7 +134,7 @@ def misfit(image: str, capability: str) -> Misfit | None:
 def release_range_of(image: str) -> ReleaseRange | None:
     """Return the release range of an image by its dated tag; None for a tag without a date or older than all ranges."""
     family, reference = family_of(image), parse_reference(image)
-    dated = _DATED.match(reference.tag) if reference else None
+    dated = _DATED_TAG.match(reference.tag) if reference else None
     if family is None or dated is None:
         return None
     release = int(dated[1]), int(dated[2])
@@ -141,7 +143,8 @@ def release_range_of(image: str) -> ReleaseRange | None:
 
 def _min_capability(image: str, release_range: ReleaseRange) -> Fraction:
     cuda = _CUDA_MAJOR.search(image)
-    return max(release_range.min_capability, _CUDA_13) if cuda and int(cuda[1]) >= 13 else release_range.min_capability  # noqa: PLR2004  (CUDA 13)
+    has_cuda_13 = cuda is not None and int(cuda[1]) >= 13  # noqa: PLR2004  (CUDA 13)
+    return max(release_range.min_capability, _CUDA_13_MIN_CAPABILITY) if has_cuda_13 else release_range.min_capability
 
 
 def _newest_tag_for(family: ImageFamily, capability: Fraction) -> str:

@@ -49,8 +49,10 @@ class PublicImage:
     provider: str
     use: str  # `cuda` (NVIDIA's driver is on it) or `plain`
     machine: str  # x86_64 or arm64
-    system: str
-    parameter: str
+    system: str  # the operating system
+    parameter: (
+        str  # a parameter of AWS Systems Manager that holds the image's id; empty: found by `pattern` and `owner`
+    )
     pattern: str
     owner: str
     source: str

@@ -13,8 +13,8 @@ def price_offers(
 ) -> tuple[list[Offer], list[MachineConfiguration]]:
     """Return the offers, and separately what has no price, which never counts as free. `prices` has the same order."""
     pairs = list(zip(available, prices, strict=True))
-    priced = [Offer(item, price) for item, price in pairs if price is not None]
-    return priced, [item for item, price in pairs if price is None]
+    priced = [Offer(configuration, price) for configuration, price in pairs if price is not None]
+    return priced, [configuration for configuration, price in pairs if price is None]
 
 
 def matching_offers(offers: Iterable[Offer], needs: Requirements) -> list[Offer]:
@@ -30,9 +30,9 @@ def by_preference(offers: Iterable[Offer], market: Market) -> list[Offer]:
     """Return offers in the order in which they are tried, as in `matching_offers`; `market` is the requested one."""
 
     def rank(offer: Offer) -> tuple[bool, bool, Money, str, str, str, str]:
-        item = offer.configuration
-        place = item.account, item.region, item.zone, item.instance_type
-        return item.market != market, bool(item.after), offer.price.per_hour, *place
+        configuration = offer.configuration
+        place = configuration.account, configuration.region, configuration.zone, configuration.instance_type
+        return configuration.market != market, bool(configuration.after), offer.price.per_hour, *place
 
     return sorted(offers, key=rank)
 
@@ -44,20 +44,20 @@ def satisfies(offer: Offer, needs: Requirements) -> bool:
     return fits(offer.configuration, needs)
 
 
-def fits(item: MachineConfiguration, needs: Requirements) -> bool:
+def fits(configuration: MachineConfiguration, needs: Requirements) -> bool:
     """Say whether something available satisfies `needs`, whatever it costs."""
     constraints = (
-        (needs.region, item.region),
-        (needs.zone, item.zone),
-        (needs.instance_type, item.instance_type),
+        (needs.region, configuration.region),
+        (needs.zone, configuration.zone),
+        (needs.instance_type, configuration.instance_type),
     )
     if any(required not in (None, actual) for required, actual in constraints):
         return False
-    if item.market not in allowed_markets(needs) or not needs.trust.accepts(item.trust):
+    if configuration.market not in allowed_markets(needs) or not needs.trust.accepts(configuration.trust):
         return False
     # The exact count: a machine with more GPUs would be more expensive than the user agreed to.
     return needs.gpu is None or any(
-        same_gpu(gpu.name, needs.gpu) and gpu.count == needs.gpu_count for gpu in item.accelerators
+        same_gpu(gpu.name, needs.gpu) and gpu.count == needs.gpu_count for gpu in configuration.accelerators
     )
 
 

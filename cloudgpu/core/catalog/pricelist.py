@@ -13,7 +13,7 @@ from cloudgpu.core.values.money import Money
 
 MAX_PRICE = Decimal(100_000)  # USD per unit: far above every listed price
 PER_HOUR = "usd_per_hour"
-MAX_QUOTED = 40  # characters of a wrong price that a sentence repeats
+MAX_QUOTED_CHARS = 40  # characters of a wrong price that a sentence repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class PriceRow:
     basis: Basis
     note: str = ""
 
-    def per_hour(self) -> Price:
+    def hourly_price(self) -> Price:
         """Return a machine's price per hour as an offer has it."""
         return Price(self.price, self.source, self.as_of, self.basis)
 
@@ -46,7 +46,7 @@ class PriceRow:
 class RefusedRow:
     """A row that is not a valid price, by its name in the provider's list, and why."""
 
-    row: str
+    name: str
     why: str
 
 
@@ -76,15 +76,15 @@ class PriceList:
 def listed_usd(amount: object, currency: object) -> Money:
     """Return a price of a list; raise ValueError, with the reason, if it is not a number above zero in USD."""
     if currency != "USD":
-        raise ValueError(f"is in {str(currency)[:MAX_QUOTED]}, not in USD")
+        raise ValueError(f"is in {str(currency)[:MAX_QUOTED_CHARS]}, not in USD")
     try:
         value = Decimal(str(amount))
     except InvalidOperation:
-        raise ValueError(f"is {str(amount)[:MAX_QUOTED]!r}, which is not a price") from None
+        raise ValueError(f"is {str(amount)[:MAX_QUOTED_CHARS]!r}, which is not a price") from None
     if not value.is_finite() or not 0 < value < MAX_PRICE:
-        raise ValueError(f"is {str(amount)[:MAX_QUOTED]}, which is not a price above 0 and below {MAX_PRICE}")
+        raise ValueError(f"is {str(amount)[:MAX_QUOTED_CHARS]}, which is not a price above 0 and below {MAX_PRICE}")
     if not Money.usd(value):
-        raise ValueError(f"is {str(amount)[:MAX_QUOTED]}, which is less than a nano-dollar")
+        raise ValueError(f"is {str(amount)[:MAX_QUOTED_CHARS]}, which is less than a nano-dollar")
     return Money.usd(value)
 
 
@@ -118,10 +118,10 @@ class PartBuilder:
             self.refuse(name, str(error))
             return
         row = PriceRow(key, unit, price, source, self.asked_at, basis, note)
-        other = self._rows.setdefault(key, row)
-        if (other.price, other.unit) != (row.price, row.unit):
+        earlier_row = self._rows.setdefault(key, row)
+        if (earlier_row.price, earlier_row.unit) != (row.price, row.unit):
             self._ambiguous.add(key)
-            figures = f"{other.price.dollars.normalize():f} and {price.dollars.normalize():f}"
+            figures = f"{earlier_row.price.dollars.normalize():f} and {price.dollars.normalize():f}"
             self.refuse(name, f"has two prices, {figures}")
 
     def refuse(self, name: str, why: str) -> None:

@@ -16,7 +16,7 @@ from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 
-from cloudgpu.core.billing.assignments import UNASSIGNED, Assigned, Assignment, charges_by_key
+from cloudgpu.core.billing.assignments import UNASSIGNED, Assignment, AssignmentsByMachine, charges_by_key
 from cloudgpu.core.billing.charges import charge, money
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.model.machine import Machine
@@ -70,7 +70,9 @@ def on_existing_machines_since(job: Job) -> datetime | None:
     return min((*placed, *(run.begin for run in job.runs if run.begin is not None)), default=None)
 
 
-def job_cost(job: str, assigned: Assigned, machines: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> Money:
+def job_cost(
+    job: str, assigned: AssignmentsByMachine, machines: Iterable[Machine], ended: Iterable[Ended], now: datetime
+) -> Money:
     """Return what a job has cost as of `now`: its row of `cost --by job`, rounded by itself.
 
     `assigned` is for all jobs (`machine_assignments`). `machines` are `View.billable_machines`, whose totals suffice

@@ -138,7 +138,9 @@ def attached_cost_of(extra: AddedCost) -> AttachedCost:
     rate = extra.rate
     if rate is None:
         return entry
-    return entry._replace(resource=str(rate.resource), stored_as=rate.stored_as, quantity=rate.quantity, **rate.terms())
+    return entry._replace(
+        resource=str(rate.resource), stored_as=rate.stored_as, quantity=rate.quantity, **rate.record()
+    )
 
 
 def traffic_remarks(offer: Offer) -> Iterator[str]:

@@ -75,7 +75,7 @@ class Case:
     stage: Stage
     evidence: Evidence
     started: datetime
-    budget_stop: budget_stops.Stop | None
+    budget_stop: budget_stops.PlannedStop | None
     now: datetime
     interval: timedelta
     held_until: datetime | None
@@ -133,8 +133,8 @@ def end_after_warning(case: Case, rule: Rule, due: datetime, why: str, do: Reape
 def notify_again(case: Case, rule: Rule, why: str, repeat_after: timedelta = REPEAT_AFTER) -> RuleResult:
     """Return the result that only notifies people, and again after `repeat_after`; it ends nothing."""
     warning_times = case.warning_times(rule)
-    is_due = warning_times is None or warning_times.due is not None or case.now - warning_times.last_at >= repeat_after
-    return RuleResult(rule, ReaperAction.KEEP, why, warning=DueWarning(rule, None, why) if is_due else None)
+    due = warning_times is None or warning_times.due is not None or case.now - warning_times.last_at >= repeat_after
+    return RuleResult(rule, ReaperAction.KEEP, why, warning=DueWarning(rule, None, why) if due else None)
 
 
 def warn_before_end(case: Case, rule: Rule, at: datetime, what: str, do: ReaperAction) -> RuleResult:
@@ -144,10 +144,8 @@ def warn_before_end(case: Case, rule: Rule, at: datetime, what: str, do: ReaperA
         return RuleResult(rule, ReaperAction.KEEP, why, at, warning_stands=False)
     warning_times = case.warning_times(rule)
     last_warned = warning_times.last_at if warning_times and warning_times.due == at else None
-    is_due = last_warned is None or (time_left <= LAST_WARNING and last_warned < at - LAST_WARNING)
-    return RuleResult(
-        rule, ReaperAction.KEEP, why, at, warning=DueWarning(rule, at, why) if is_due else None, urgent=is_due
-    )
+    due = last_warned is None or (time_left <= LAST_WARNING and last_warned < at - LAST_WARNING)
+    return RuleResult(rule, ReaperAction.KEEP, why, at, warning=DueWarning(rule, at, why) if due else None, urgent=due)
 
 
 QUEUE_TIMEOUT = timedelta(minutes=20)  # in which `up` or `start` sets a queue up, its packages installed, too
@@ -166,10 +164,10 @@ def part_of_cluster(case: Case) -> RuleResult | None:
         not cluster_state.incomplete_reason or (cluster_state.has_run and not cluster_state.discard)
     )
     why = f"{reason}, and a cluster is all of its machines or none"
-    ending = guards.ending_at_renew_until(machine, case.policy) if can_stop else ReaperAction.TERMINATE
-    if ending is ReaperAction.STOP and case.stage is Stage.STOPPED:
+    end = guards.ending_at_renew_until(machine, case.policy) if can_stop else ReaperAction.TERMINATE
+    if end is ReaperAction.STOP and case.stage is Stage.STOPPED:
         return None
-    return RuleResult(Rule.PART, ending, why, case.now, urgent=True)
+    return RuleResult(Rule.PART, end, why, case.now, urgent=True)
 
 
 def part_of_start(case: Case) -> RuleResult | None:
@@ -185,10 +183,10 @@ def part_of_start(case: Case) -> RuleResult | None:
     why = f"{started.why}; cloudgpu start {name} continues it, {stop_command(case.view.machine)} ends the rest"
     if cluster.engine == "none" or started.ran_before or case.evidence.activity == ACTIVE:
         return notify_again(case, Rule.PART, why)
-    ending, warning_times = guards.ending_at_renew_until(case.view.machine, case.policy), case.warning_times(Rule.PART)
+    end, warning_times = guards.ending_at_renew_until(case.view.machine, case.policy), case.warning_times(Rule.PART)
     if warning_times is None or warning_times.due is None or warning_times.first_at < started.at:
-        return announce_end(case, Rule.PART, case.now + GRACE, why, ending)
-    return end_after_warning(case, Rule.PART, warning_times.due, why, ending)
+        return announce_end(case, Rule.PART, case.now + GRACE, why, end)
+    return end_after_warning(case, Rule.PART, warning_times.due, why, end)
 
 
 def node_loss(case: Case) -> RuleResult | None:
@@ -216,6 +214,6 @@ def why_only_warned(case: Case) -> str:
     """Return why a machine that only warns is not ended: it could only lose its disk, or its policy says so."""
     if not guards.only_warns_to_keep_disk(case.view.machine, case.policy):
         return _WARN_TO_KEEP_DISK
-    end = case.time("renew_until")
-    until = f"its renew-until, {clock_text(end, case.now)}, or a budget ends it" if end else "only a budget ends it"
+    last = case.time("renew_until")
+    until = f"its renew-until, {clock_text(last, case.now)}, or a budget ends it" if last else "only a budget ends it"
     return f"; {guards.NOTHING_GENTLER}, and its policy is to keep its disk: {until}"

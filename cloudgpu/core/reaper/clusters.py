@@ -236,9 +236,9 @@ def _warnings(machines: Sequence[Machine]) -> dict[str, SentWarning]:
     return warnings_by_rule
 
 
-def joint_stop(stops: Sequence[budget_stops.Stop]) -> budget_stops.Stop | None:
+def joint_stop(stops: Sequence[budget_stops.PlannedStop]) -> budget_stops.PlannedStop | None:
     """Return what budgets do with a cluster: an end of one node is an end of all."""
-    return min(stops, key=lambda stop: stop.do is budget_stops.BudgetAction.WARN, default=None)
+    return min(stops, key=lambda stop: stop.action is budget_stops.BudgetAction.WARN, default=None)
 
 
 def decisions_per_node(decision: Decision, nodes: Sequence[MachineView]) -> list[Decision]:

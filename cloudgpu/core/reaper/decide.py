@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from cloudgpu.core.budgets.enforcement import Stop
+from cloudgpu.core.budgets.enforcement import PlannedStop
 from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.reaper.cases import Case, RuleResult, Stage, clock_text
@@ -42,7 +42,7 @@ _PRECEDENCE = {reaper_rule.rule: index for index, reaper_rule in enumerate(RULES
 
 def decide(
     views: Sequence[MachineView],
-    stops: Sequence[Stop],
+    stops: Sequence[PlannedStop],
     now: datetime,
     *,
     interval: timedelta,
@@ -54,11 +54,11 @@ def decide(
     The nodes of a cluster are evaluated as one (`core.reaper.clusters`). `machines` are all that the ledger knows,
     those that have ended, too: what is missing of a cluster, and what was lost, is in them.
 
-    `stops` are what exceeded budgets do (`core.budgets.enforcement`), `interval` is how often runs come. The
+    `stops` are what budgets that are passed do (`core.budgets.enforcement`), `interval` is how often runs come. The
     rules are tried in the order of RULES. Idle time, with a label missing or without, ends at most `max_idle_stops`
     machines in a run, those that are idle longest; a cluster whole, even where it alone is more than that.
     """
-    stops_by_machine = {stop.machine: stop for stop in stops}
+    stops_by_machine = {stop.machine_id: stop for stop in stops}
     cluster_states, groups = read_cluster_states(machines, views, now), group_by_cluster(views)
     units = [_unit(group, stops_by_machine, cluster_states, now, interval) for group in groups]
     postponed = _over_idle_limit([unit for group_units in units for unit in group_units], now, max_idle_stops)
@@ -82,7 +82,7 @@ class _Unit:
 
 def _unit(
     group: Sequence[MachineView],
-    stops_by_machine: Mapping[str, Stop],
+    stops_by_machine: Mapping[str, PlannedStop],
     cluster_states: Mapping[str, ClusterState],
     now: datetime,
     interval: timedelta,
@@ -127,7 +127,7 @@ def _decide_unmanaged(view: MachineView, now: datetime) -> Decision | None:
 
 def _decide_by_rules(
     view: MachineView,
-    stop: Stop | None,
+    stop: PlannedStop | None,
     now: datetime,
     interval: timedelta,
     *,
@@ -139,7 +139,7 @@ def _decide_by_rules(
         ends_at = case.time("renew_until") if may_be_running(view.machine) else None  # by the machine's own timer
         return replace(_keep(view, f"{case.evidence.why}: it is left alone"), at=ends_at)
     finders = finders_at(case.stage, held=case.held_until is not None)
-    return _decision_of(case, [result for find in finders if (result := find(case)) is not None])
+    return _join(case, [result for find in finders if (result := find(case)) is not None])
 
 
 def _started(machine: Machine) -> datetime:
@@ -150,14 +150,14 @@ def _started(machine: Machine) -> datetime:
 
 def _case(
     view: MachineView,
-    stop: Stop | None,
+    stop: PlannedStop | None,
     now: datetime,
     interval: timedelta,
     started: datetime,
     cluster_state: ClusterState,
 ) -> Case:
     machine, stage = view.machine, _stage(view.machine)
-    hold_end = from_iso(machine.hold_until) if machine.hold_until else None
+    held = from_iso(machine.hold_until) if machine.hold_until else None
     return Case(
         view=view,
         stage=stage,
@@ -168,7 +168,7 @@ def _case(
         budget_stop=stop,
         now=now,
         interval=interval,
-        held_until=hold_end if hold_end is not None and hold_end > now else None,
+        held_until=held if held is not None and held > now else None,
         cluster_state=cluster_state,
     )
 
@@ -179,7 +179,7 @@ def _stage(machine: Machine) -> Stage:
     return Stage.RUNNING if may_be_running(machine) else Stage.STOPPED
 
 
-def _decision_of(case: Case, results: Sequence[RuleResult]) -> Decision:
+def _join(case: Case, results: Sequence[RuleResult]) -> Decision:
     """Return the decision by the results of the rules: the strongest end, else a renewal, else a warning, else keep."""
     warnings = [result.warning for result in results if result.warning is not None]
     first = min(results, key=_precedence, default=None)
@@ -220,8 +220,8 @@ def _precedence(result: RuleResult) -> tuple[int, float, int]:
         if result.warning_stands
         else 4
     )
-    end_time = 0.0 if group <= 1 else result.at.timestamp() if result.at else math.inf
-    return group, end_time, _PRECEDENCE[result.rule]
+    soon = 0.0 if group <= 1 else result.at.timestamp() if result.at else math.inf
+    return group, soon, _PRECEDENCE[result.rule]
 
 
 def _apply(base: Decision, result: RuleResult) -> Decision:
@@ -239,9 +239,9 @@ def _with_policy(case: Case, decision: Decision) -> Decision:
 
 def _withdrawn_warnings(case: Case, results: Sequence[RuleResult]) -> Iterator[WithdrawnWarning]:
     """Yield the warnings that no longer apply, each with the reason."""
-    rules_that_stand = {result.rule for result in results if result.warning_stands or result.do in ENDINGS}
+    holding = {result.rule for result in results if result.warning_stands or result.do in ENDINGS}
     for rule in map(Rule, case.view.machine.warnings):
-        if rule not in rules_that_stand:
+        if rule not in holding:
             yield WithdrawnWarning(rule, _why_withdrawn(case, rule))
 
 

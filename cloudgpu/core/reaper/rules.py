@@ -134,7 +134,7 @@ def budget(case: Case) -> RuleResult | None:
     """End, as gently as possible, what is over a budget of the lab or over what its policy lets one machine cost."""
     if case.budget_stop is not None:
         return _budget_result(
-            case, case.budget_stop.why, only_warns=case.budget_stop.do is budget_stops.BudgetAction.WARN
+            case, case.budget_stop.why, only_warns=case.budget_stop.action is budget_stops.BudgetAction.WARN
         )
     limit = case.policy and case.policy.budget
     if not limit or (cost := spent_until_now(case.view.machine, case.now)) < limit.limit:
@@ -144,8 +144,8 @@ def budget(case: Case) -> RuleResult | None:
         return notify_again(case, Rule.BUDGET, why)
     warned = case.view.machine.warnings.get(Rule.BUDGET)
     count = warned.times if warned else 0
-    is_spared = case.held_until is not None and count < budget_stops.WARNINGS
-    held_text = f"; held, warning {count + 1} of {budget_stops.WARNINGS}" if is_spared else ""
+    is_spared = case.held_until is not None and count < budget_stops.MAX_WARNINGS
+    held_text = f"; held, warning {count + 1} of {budget_stops.MAX_WARNINGS}" if is_spared else ""
     return _budget_result(case, why + held_text, only_warns=is_spared)
 
 

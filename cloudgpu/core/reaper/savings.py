@@ -18,7 +18,7 @@ from itertools import chain
 
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.billing.charges import CostTimeline
-from cloudgpu.core.billing.daily import Sums
+from cloudgpu.core.billing.daily import CostRange
 from cloudgpu.core.billing.rates import RateInterval, intervals_cost
 from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
 from cloudgpu.core.events.log import EventSummary
@@ -143,11 +143,11 @@ def _stops(
                 yield Stop(machine.id, machine.name, str(rule), end, would_have_ended, cost)
 
 
-def _cost(usage: Usage, duration: timedelta) -> int | None:
+def _cost(usage: Usage, span: timedelta) -> int | None:
     """Return what the machine alone would have cost for so much longer, at its last price."""
     if not usage.segments:
         return None
-    micros = (duration.days * 86_400 + duration.seconds) * 1_000_000 + duration.microseconds
+    micros = (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
     return int(usage.quantity) * int(usage.segments[-1].nanos) * micros * (PARTS_PER_NANO // HOUR_MICROS)
 
 
@@ -185,11 +185,11 @@ class _History:
 
     def removed(self, machine: Machine, end: str) -> str | None:
         """Return when a machine that had been stopped was ended for good: it would have cost no more from then on."""
-        after_skew = iso(_time(end) + _CLOCK_SKEW)
-        index = bisect_right(self._times, after_skew)
+        late = iso(_time(end) + _CLOCK_SKEW)
+        index = bisect_right(self._times, late)
         later = range(index, len(self._lines))  # no slice: there are many lines, and the next that asks is near
         asked = (self._times[number] for number in later if self._lines[number].kind in _ASKED)
-        terminated_at = machine.terminated_at if machine.terminated_at and machine.terminated_at > after_skew else None
+        terminated_at = machine.terminated_at if machine.terminated_at and machine.terminated_at > late else None
         return min(filter(None, (next(asked, None), terminated_at)), default=None)
 
     def lease_at(self, moment: str) -> tuple[str | None, str | None]:
@@ -198,20 +198,20 @@ class _History:
         body = {} if index is None else self._lines[index].body
         return body.get("expires"), body.get("renew_until")
 
-    def _decided(self, request_index: int, since: str) -> str | None:
+    def _decided(self, asked: int, since: str) -> str | None:
         """Return the rule by which a run asked for it; None where somebody else did.
 
         The reason is the decision's own, or the same one told anew: a last sync before the end counts minutes again.
         """
-        request, index = self._lines[request_index], self._last(_DECIDED, since, "", before=request_index)
+        line, index = self._lines[asked], self._last(_DECIDED, since, "", before=asked)
         decision = None if index is None else self._lines[index]
         if decision is None or decision.kind != "decision_made" or decision.body["do"] not in _ENDS:
             return None
-        if _time(request.occurred_at) - _time(decision.occurred_at) > _MAX_DELAY:
+        if _time(line.occurred_at) - _time(decision.occurred_at) > _MAX_DELAY:
             return None
-        why, asked_why = str(decision.body["why"]), str(request.body["why"])
-        is_same_reason = why == asked_why or why.split()[:2] == asked_why.split()[:2]
-        return str(decision.body["rule"]) if is_same_reason else None
+        why, asked_why = str(decision.body["why"]), str(line.body["why"])
+        same = why == asked_why or why.split()[:2] == asked_why.split()[:2]
+        return str(decision.body["rule"]) if same else None
 
     def _announced(self, end: datetime) -> str | None:
         """Return the rule whose end, as people were warned or a run foresaw it, is the one that came."""
@@ -252,7 +252,7 @@ FOREVER = 2**62
 _SECOND = 1_000_000
 
 
-def idle_cost(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 0, until: int = FOREVER) -> Sums:
+def idle_cost(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 0, until: int = FOREVER) -> CostRange:
     """Return what a machine (its `runs`) cost for the time in which it was idle, in exact parts.
 
     The `hours` are of [`since`, `until`), microseconds since 1970.
@@ -262,7 +262,9 @@ def idle_cost(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 
     """
     timelines = list(runs)
     if not any(hour.gpu_s or hour.used_s or hour.idle_s for hour in hours):
-        return Sums(0, 0, sum(intervals_cost(timeline.high, since, until) for timeline in timelines) if hours else 0)
+        return CostRange(
+            0, 0, sum(intervals_cost(timeline.high, since, until) for timeline in timelines) if hours else 0
+        )
     idle_hours = [hour for hour in hours if hour.idle_s or hour.unknown_s]
     begins = [to_us(hour.at) for hour in idle_hours]
     amounts = _by_hour(begins, chain.from_iterable(timeline.amount for timeline in timelines), since, until)
@@ -271,15 +273,15 @@ def idle_cost(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 
         low_amounts = _by_hour(begins, chain.from_iterable(timeline.low for timeline in timelines), since, until)
         high_amounts = _by_hour(begins, chain.from_iterable(timeline.high for timeline in timelines), since, until)
     low = middle = high = 0
-    for hour, low_amount, amount, high_amount in zip(idle_hours, low_amounts, amounts, high_amounts, strict=True):
+    for hour, least, exact, most in zip(idle_hours, low_amounts, amounts, high_amounts, strict=True):
         gpu, used, idle, unknown = (
             round(seconds * _SECOND) for seconds in (hour.gpu_s, hour.used_s, hour.idle_s, hour.unknown_s)
         )
         billed = max(1, gpu + used + idle + unknown)
-        low += low_amount * idle // billed
-        middle += amount * idle // billed
-        high += high_amount * (idle + unknown) // billed
-    return Sums(low, middle, high)
+        low += least * idle // billed
+        middle += exact * idle // billed
+        high += most * (idle + unknown) // billed
+    return CostRange(low, middle, high)
 
 
 def _by_hour(begins: Sequence[int], intervals: Iterable[RateInterval], since: int, until: int) -> list[int]:

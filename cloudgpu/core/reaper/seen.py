@@ -18,8 +18,7 @@ from cloudgpu.core.reaper.decisions import MachineView, up_since
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 
-# A machine is asked so long before the end of its lease: people are then warned, unless it is in use.
-ASK_BEFORE_END = timedelta(minutes=60)
+ASK_BEFORE_END = timedelta(minutes=60)  # before the end of a lease people are told, unless the machine is in use
 
 
 # When the machine itself says that it was last in use; the error where that could not be read; None: nothing yet.
@@ -35,10 +34,8 @@ def with_silence(view: MachineView, report: SelfReport) -> MachineView:
     """Return it with why its provider does not give the machine's report either, where its agent was not reached."""
     if not isinstance(report, CloudgpuError) or not view.unknown_reason:
         return view
-    reason = (
-        f"{view.unknown_reason}; {view.machine.provider} does not tell its word: {report.message.removesuffix('.')}"
-    )
-    return replace(view, unknown_reason=reason)
+    fault = f"{view.unknown_reason}; {view.machine.provider} does not tell its word: {report.message.removesuffix('.')}"
+    return replace(view, unknown_reason=fault)
 
 
 def with_report(view: MachineView, report: Report | None) -> MachineView:
@@ -54,25 +51,25 @@ def with_report(view: MachineView, report: Report | None) -> MachineView:
     return replace(view, judged=judged, reached_at=report.asked_at, scratch=report.scratch, unknown_reason="")
 
 
-def machines_to_query(views: Sequence[MachineView], now: datetime) -> list[Machine]:
-    """Return the machines whose agents to ask for their use: of a cluster all that run, or none."""
-    return [machine for group in group_by_cluster(views) for machine in _machines_to_query(group, now)]
+def to_ask(views: Sequence[MachineView], now: datetime) -> list[Machine]:
+    """Return the machines to ask what they do: of a cluster all that run, or none, as they are judged together."""
+    return [machine for group in group_by_cluster(views) for machine in _to_ask(group, now)]
 
 
-def _machines_to_query(group: Sequence[MachineView], now: datetime) -> Iterator[Machine]:
-    if not any(needs_query(view, now) for view in group):
+def _to_ask(group: Sequence[MachineView], now: datetime) -> Iterator[Machine]:
+    if not any(is_to_ask(view, now) for view in group):
         return
     if group[0].machine.cluster is not None and any(_has_reported_use(view, now) for view in group):
         return  # one node in use is enough
     for view in group:
-        if needs_query(view, now) or (view.machine.cluster is not None and _can_tell(view)):
+        if is_to_ask(view, now) or (view.machine.cluster is not None and _can_tell(view)):
             yield view.machine
 
 
-def needs_query(view: MachineView, now: datetime) -> bool:
+def is_to_ask(view: MachineView, now: datetime) -> bool:
     """Say whether what this machine does can change what is decided, and only it can tell."""
     machine, policy = view.machine, view.policy
-    if not _can_tell(view) or _use_changes_nothing(machine, now) or _has_reported_use(view, now):
+    if not _can_tell(view) or _is_settled(machine, now) or _has_reported_use(view, now):
         return False
     ends_soon = machine.expires is not None and from_iso(machine.expires) - now <= ASK_BEFORE_END
     return ends_soon or _could_be_idle(machine, policy, _window(policy), now)
@@ -99,7 +96,7 @@ def _window(policy: Policy | None) -> timedelta:
     return policy.idle.after if policy is not None else timedelta(seconds=Thresholds().after)
 
 
-def _use_changes_nothing(machine: Machine, now: datetime) -> bool:
+def _is_settled(machine: Machine, now: datetime) -> bool:
     """Say whether what it does changes nothing: it is held, or past its renew-until."""
     held = machine.hold_until is not None and from_iso(machine.hold_until) > now
     return held or (machine.renew_until is not None and from_iso(machine.renew_until) <= now)
@@ -113,5 +110,5 @@ def _could_be_idle(machine: Machine, policy: Policy | None, window: timedelta, n
 
 def with_machine(view: MachineView, machine: Machine) -> MachineView:
     """Return the view with a newer record of its machine; a report of use that the ledger lacks still counts."""
-    recorded_use = from_iso(machine.last_active) if machine.last_active else None
-    return replace(view, machine=machine, last_active=max(filter(None, (recorded_use, view.last_active)), default=None))
+    written = from_iso(machine.last_active) if machine.last_active else None
+    return replace(view, machine=machine, last_active=max(filter(None, (written, view.last_active)), default=None))

@@ -13,7 +13,7 @@ from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 
-from cloudgpu.core.billing.charges import Billed, billed_span
+from cloudgpu.core.billing.charges import MachineCharge, billed_span
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.model.machine import Machine
@@ -173,7 +173,9 @@ def add_export_row(provider_total: ResourceTotal, record: Record, per_usd: Decim
         provider_total.list_cost += usd if record.list_cost is None else in_dollars(record.list_cost, per_usd)
 
 
-def add_charge(ledger_total: LedgerTotal, billed: Billed, now: datetime, since: datetime, until: datetime) -> None:
+def add_charge(
+    ledger_total: LedgerTotal, billed: MachineCharge, now: datetime, since: datetime, until: datetime
+) -> None:
     """Add a charge of the ledger, within [`since`, `until`), to the total of its resource."""
     charge = billed.charge
     begin, end = billed_span(charge.usage, now)

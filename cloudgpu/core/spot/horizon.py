@@ -114,20 +114,20 @@ class _Solver:
         self._grid, self._up, self._nodes = grid, len(hazards.loss), hazards.nodes
         self._idle_shift, self._start_shift = grid.shift(grid.step), grid.shift(grid.changeover)
         self._rest_shift = grid.shift(grid.remainder)
-        self._chances = [self._transitions(hazards, node) for node in range(self._nodes)]
+        self._chances = [self._moves(hazards, node) for node in range(self._nodes)]
         late_price = LATE_PRICE * grid.ratio
         self._late_wait_cost = [late_price * max(0.0, grid.changeover + grid.step - slack) for slack in grid.slack]
         self._late_start_cost = [late_price * max(0.0, 2 * grid.changeover - slack) for slack in grid.slack]
         self._late_switch_cost = [grid.ratio * max(0.0, grid.changeover - slack) for slack in grid.slack]
-        zeros = [0.0] * len(grid.slack)
-        self._spot_costs = [zeros] * self._up  # least cost when spot runs, on demand runs, nothing runs
-        self._on_demand_costs = [zeros] * self._nodes
-        self._idle_costs = [zeros] * self._nodes
+        nothing = [0.0] * len(grid.slack)
+        self._spot_costs = [nothing] * self._up  # least cost when spot runs, on demand runs, nothing runs
+        self._on_demand_costs = [nothing] * self._nodes
+        self._idle_costs = [nothing] * self._nodes
         self._changeover_costs = [
-            [zeros] * self._up for _ in range(grid.carried + 1)
+            [nothing] * self._up for _ in range(grid.carried + 1)
         ]  # spot with carried steps of changeover
 
-    def _transitions(self, hazards: Hazards, node: int) -> tuple[int, int, float, float, float]:
+    def _moves(self, hazards: Hazards, node: int) -> tuple[int, int, float, float, float]:
         """Return the next older bucket, the one after a change, and the chances to stay, to grow older, to change."""
         older, share = hazards.next_bucket(node, self._grid.step)
         change = hazards.chance_of_change(node, self._grid.step)
@@ -153,11 +153,12 @@ class _Solver:
         ]
         idle = [self._waited(self._idle_costs, node, self._late_wait_cost) for node in range(self._nodes)]
         changeover_costs = [[_shift(vector, self._rest_shift) for vector in spot]]
-        changeover_costs.extend(self._carried(spot_costs) for spot_costs in self._changeover_costs[:-1])
+        changeover_costs.extend(self._carried(begun) for begun in self._changeover_costs[:-1])
         self._changeover_costs = changeover_costs
         self._choose(spot, on_demand, idle)
-        # a finished job costs nothing, whatever rounding says
-        finished_from = sum(1 for hours in billed_hours if hours > ROUNDING_H)
+        finished_from = sum(
+            1 for hours in billed_hours if hours > ROUNDING_H
+        )  # a finished job costs nothing, whatever rounding says
         for vectors in (self._spot_costs, self._on_demand_costs, self._idle_costs, *self._changeover_costs):
             for vector in vectors:
                 vector[finished_from:] = [0.0] * (len(vector) - finished_from)

@@ -30,9 +30,9 @@ class RunningJob:
     """A job on a spot machine.
 
     `age_h` is since the machine's launch, `unsaved_h` what would have to be done again. `start_h` is from a launch to
-    the begin of the command, `end_h` how long the present machine takes to end, `redone_h` the work that a loss undoes.
-    `moves` counts the moves to a cheaper place within `LOOK_BACK`; `left_at` is when the job last left the place in
-    question for a cheaper one, None where it never did.
+    the begin of the command, `end_h` the end of the machine before, `redone_h` the work that a loss undoes. `moves`
+    counts the moves to a cheaper place within `LOOK_BACK`; `left_at` is when the job last left the place in question
+    for a cheaper one, None where it never did.
     """
 
     age_h: float

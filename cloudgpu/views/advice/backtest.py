@@ -94,7 +94,7 @@ def _machine(result: BacktestResult) -> ReplayedMachine:
         "cost": _amount(result.cost),
         "savings": _amount(result.saved),
         "ends": len(result.effects),
-        "actual_ends": [{"at": iso(at), "why": reason} for at, reason in result.history.ends],
+        "actual_ends": [{"at": iso(at), "why": why} for at, why in result.history.ends],
     }
 
 

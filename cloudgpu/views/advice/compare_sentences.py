@@ -107,9 +107,9 @@ def sentence(facts: CompareFacts, amounts: AmountFormat) -> str:
 def _no_usage_sentence(facts: CompareFacts, amounts: AmountFormat) -> str:
     period = _period(facts, "before")
     if not facts.own_machines:
-        period_text = f" {period}" if period else " yet"
+        when = f" {period}" if period else " yet"
         nothing_text = "By this computer's clock nothing" if facts.ledger_ahead else "Nothing"
-        return f"{nothing_text} has run on a cloud{period_text}, so there is nothing to compare."
+        return f"{nothing_text} has run on a cloud{when}, so there is nothing to compare."
     return (
         f"Nothing has run on a cloud{f' {period}' if period else ''}. "
         f"{own_machines_sentence(facts.own_machines, amounts)}"

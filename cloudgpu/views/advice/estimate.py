@@ -77,7 +77,7 @@ def _estimate_document(estimate: Estimate, display: DisplayOptions, speeds: GpuS
         "vcpus": machine_type.vcpus or None,
         "memory_gib": machine_type.memory_gib or None,
         "price": price_document(listed.price),
-        "price_dated": listed.dated,
+        "price_dated": listed.as_of_text,
         "old": is_old_price(listed.price.as_of, display.now),
         "legacy": machine_type.legacy_reason or None,
         "spot_only": machine_type.spot_only,

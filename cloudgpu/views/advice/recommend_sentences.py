@@ -133,9 +133,8 @@ def monthly_cost(machine: FittingOffer, hours: Fraction) -> Money:
 def _buy_text(build: Build) -> str:
     each = " each" if build.cards > 1 else ""
     about = "at least" if build.cards > 1 else "about"
-    return (
-        f"Buy {_cards(build)} ({build.price.text(0)}{each}) for a desktop of {about} {build.desktop.purchase.text(0)}"
-    )
+    price = build.desktop.purchase.text(0)
+    return f"Buy {_cards(build)} ({build.price.text(0)}{each}) for a desktop of {about} {price}"
 
 
 def _cards(build: Build) -> str:

@@ -78,7 +78,7 @@ def _bytes_text(bytes_each: Fraction | None) -> str:
 
 def _fits_step(answer: Recommendation) -> Step:
     split_texts = [sentence for sentence in (_split_machine(answer), _split_build(answer)) if sentence]
-    specs = [choice.spec for choice in (answer.machine, answer.build) if choice is not None]
+    specs = [one.spec for one in (answer.machine, answer.build) if one is not None]
     sources = (*memory_sources(specs), *_exclusion_sources(answer))
     if not split_texts:
         return Step("What fits", f"A GPU fits where all of it fits on one.{_left_out_text(answer)}", sources)
@@ -115,11 +115,11 @@ def _split_machine(answer: Recommendation) -> str:
     machine = answer.machine
     if machine is None or machine.gpus == 1:
         return ""
-    reason = "You asked for several" if answer.need.cards else "No machine with one GPU holds it"
+    why = "You asked for several" if answer.need.cards else "No machine with one GPU holds it"
     per_gpu = gib_text(answer.need.memory.gib_per_gpu(machine.gpus))
     count = machine.offer.type.gpu.count
     gpus_text = f"{machine.gpus}" if machine.gpus == count else f"{machine.gpus} of the {count}"
-    return f"{reason}: on {gpus_text} {machine.spec.name} it is {per_gpu} on each."
+    return f"{why}: on {gpus_text} {machine.spec.name} it is {per_gpu} on each."
 
 
 def _split_build(answer: Recommendation) -> str:
@@ -241,7 +241,7 @@ def warnings(answer: Recommendation) -> Iterator[str]:
         yield "Azure's spot prices have moved since: many later ones equal the list price."
     if spot and listed.basis is Basis.DERIVED and machine.offer.type.provider == "aws":
         yield "EC2's spot price is the list price less published savings: off by -22% to +80% where observed."
-    yield from marketplace_notes([fitting.offer for fitting in answer.machines])
+    yield from marketplace_notes([one.offer for one in answer.machines])
     if _is_tight(answer, machine):
         yield f"It is tight on the {machine.spec.name}: {answer.workload_data.notes['tight'].text} (unverified)."
 
@@ -255,9 +255,9 @@ def _card_notes(answer: Recommendation, build: Build, now: datetime) -> Iterator
             yield f"The price of the {build.spec.name} is yours."
             return
         yield f"Prices of cards are of {build.dated}{old}: look what one costs where you are.{note}"
-    affordable = {build.spec.name for build in answer.builds}
+    affordable = {one.spec.name for one in answer.builds}
     too_expensive = dict.fromkeys(
-        f"{costly.cards}x {costly.spec.name}" for costly in answer.over_budget if costly.spec.name not in affordable
+        f"{one.cards}x {one.spec.name}" for one in answer.over_budget if one.spec.name not in affordable
     )
     if too_expensive:
         yield f"Beyond the budget: desktops with {', '.join(too_expensive)}."

@@ -69,23 +69,23 @@ def by_speed_sentence(calculation: Calculation, answers: Sequence[RentOrBuyResul
     ]:
         return " By speed it is the same."
     begin = "it is" if all(has_days) else "the cloud has cost as much"
-    prefix = "" if all(has_days) else "after "
+    after = "" if all(has_days) else "after "
     texts = [
-        _break_even_text(scaled_result, prefix)
+        _break_even_text(scaled_result, after)
         + (f" at {percent_text(scaled_result.case.use)}" if len(scaled) > 1 else "")
         for scaled_result in scaled
     ]
     return f" By speed {begin} {' and '.join(texts)}."
 
 
-def _break_even_text(answer: RentOrBuyResult, prefix: str = "") -> str:
+def _break_even_text(answer: RentOrBuyResult, after: str = "") -> str:
     desktops = f" with {answer.year.number:,} desktops" if answer.year.number > 1 else ""
     if answer.break_even is None:
         return f"never{desktops}"
     if answer.break_even <= FIRST_HOUR:
         return f"from the first hour on{desktops}"
     days = f"{float(hours(answer.break_even) / 24):,.1f}"
-    return f"{prefix}{days} day{'s' * (days != '1.0')}{desktops}"
+    return f"{after}{days} day{'s' * (days != '1.0')}{desktops}"
 
 
 TIMELINE_STEPS = 48  # of a timeline

@@ -102,8 +102,8 @@ def sentence(calculation: Calculation, answers: Sequence[RentOrBuyResult], curre
         is_upper_bound = calculation.rent.use.bound is Bound.UNDER
         text = _first_hour_text(calculation.desktop, desktops_name)
         return f"{exact_condition} {text}{_below_text(first_result)}" if is_upper_bound else f"{condition} {text}"
-    when_text = _when_text(calculation, first_result, last_result)
-    return f"{condition} the cloud has cost as much as {desktops_name} {when_text}{_costlier_again_text(answers)}"
+    when = _when_text(calculation, first_result, last_result)
+    return f"{condition} the cloud has cost as much as {desktops_name} {when}{_costlier_again_text(answers)}"
 
 
 def _fit_condition(calculation: Calculation) -> str:
@@ -130,8 +130,8 @@ def _per_use_text(calculation: Calculation, answers: Sequence[RentOrBuyResult]) 
     """Return the break-even of each utilization, where they take different numbers of desktops."""
     parts = []
     for result in answers:
-        after_text = "never" if result.break_even is None else f"after {days_text(result.break_even)}"
-        parts.append(f"{after_text} at {percent_text(result.case.use)} with {result.year.number} of them")
+        after = "never" if result.break_even is None else f"after {days_text(result.break_even)}"
+        parts.append(f"{after} at {percent_text(result.case.use)} with {result.year.number} of them")
     text = f"the cloud has cost as much as {desktop_text(calculation.desktop, 0)} {', and '.join(parts)}"
     return f"{text}; other uses may take another number."
 
@@ -142,8 +142,8 @@ def _use_text(calculation: Calculation, bound: Bound | None = None) -> str:
         number = f"{float(calculation.rent.use.shares[-1]):,g}"
         return f"{number} machine{'s' * (number != '1')} at any time"
     shares = [percent_text(share) for share in calculation.rent.use.shares]
-    bound_text = {Bound.UNDER: "less than ", Bound.OVER: "more than "}.get(bound or calculation.rent.use.bound, "")
-    return f"used {bound_text}{' to '.join(shares)} of the time"
+    before = {Bound.UNDER: "less than ", Bound.OVER: "more than "}.get(bound or calculation.rent.use.bound, "")
+    return f"used {before}{' to '.join(shares)} of the time"
 
 
 def _first_hour_text(desktop: Desktop, desktops_name: str) -> str:
@@ -160,8 +160,8 @@ def _when_text(calculation: Calculation, first_result: RentOrBuyResult, last_res
         return f"after {days_text(latest)} at the latest."
     if first_result.costlier is not None and latest > first_result.costlier.since - DAY:
         return f"only as that is sold, after {days_text(latest)}."
-    days = days_text(latest) if latest == earliest else f"{float(hours(earliest) / 24):,.0f} to {days_text(latest)}"
-    return f"after {days}."
+    after = days_text(latest) if latest == earliest else f"{float(hours(earliest) / 24):,.0f} to {days_text(latest)}"
+    return f"after {after}."
 
 
 def _below_text(answer: RentOrBuyResult) -> str:
@@ -202,15 +202,15 @@ def difference_reason(answer: RentOrBuyResult, currency: Currency | None) -> str
 
     None where either never comes, where they have the same, and where what the desktop is worth is counted.
     """
-    example_at = answer.comparison_time
-    if example_at is None or answer.break_even is None or answer.flat is None:
+    after = answer.comparison_time
+    if after is None or answer.break_even is None or answer.flat is None:
         return None
     deducts_market_resale = (
         answer.case.desktop.depreciation is not Depreciation.NONE
     )  # they leave it out, and differ by that
     if deducts_market_resale or abs(answer.break_even - answer.flat) < DAY / 20:
         return None
-    costs = costs_after(answer.case, example_at, answer.year)
+    costs = costs_after(answer.case, after, answer.year)
     example_text = "A whole year's electricity charged on its first day, as published examples do"
     by_day = (
         ""
@@ -219,8 +219,8 @@ def difference_reason(answer: RentOrBuyResult, currency: Currency | None) -> str
     )
     return (
         f"Paid day by day the curves cross after {days_text(answer.break_even, 2)}. {example_text}, makes it "
-        f"{float(hours(answer.flat) / 24):,.1f} days: after {example_at.days:,} days "
-        f"{amount_text(costs.cloud, currency)} against {amount_text(costs.flat, currency)}{by_day}."
+        f"{float(hours(answer.flat) / 24):,.1f} days: after {after.days:,} days {amount_text(costs.cloud, currency)} "
+        f"against {amount_text(costs.flat, currency)}{by_day}."
     )
 
 

@@ -81,34 +81,34 @@ def _policy(result: PolicyResult) -> SpotPolicyResult:
 
 
 def _timeline(backtest: Backtest) -> SpotTimeline:
-    shown_start, zone_names = backtest.shown, [trace.name for trace in backtest.shown.traces]
+    shown_start, names = backtest.shown, [trace.name for trace in backtest.shown.traces]
     return {
-        "traces": zone_names,
+        "traces": names,
         "at_h": round(shown_start.at_s / 3600, 4),
         "optimum": _rounded(shown_start.best.cost),
         "available": [list(map(bool, zone)) for zone in shown_start.zones(backtest.job)],
         "policies": [
-            _run_document(result.policy, run, backtest.job, zone_names)
+            _run_document(result.policy, run, backtest.job, names)
             for result, run in zip(backtest.policies, backtest.timelines, strict=True)
         ],
     }
 
 
-def _run_document(policy: str, run: Run, job: SpotJob, zone_names: Sequence[str]) -> SpotPolicyTimeline:
+def _run_document(policy: str, run: Run, job: SpotJob, names: Sequence[str]) -> SpotPolicyTimeline:
     return {
         "policy": policy,
         "cost": _rounded(run.cost),
         "finish_h": _rounded(run.finish_h),
         "starts": run.starts,
-        "stretches": _merge_stretches(_stretches(run.timeline, job, zone_names)),
+        "stretches": _merge_stretches(_stretches(run.timeline, job, names)),
     }
 
 
-def _stretches(ticks: Sequence[Tick], job: SpotJob, zone_names: Sequence[str]) -> Iterable[SpotStretch]:
+def _stretches(ticks: Sequence[Tick], job: SpotJob, names: Sequence[str]) -> Iterable[SpotStretch]:
     """Yield each tick as one or two stretches of time in one mode: the changeover, and what follows it."""
     for index, tick in enumerate(ticks):
         since_h = index * job.tick_h
-        zone = None if tick.zone is None else zone_names[tick.zone]
+        zone = None if tick.zone is None else names[tick.zone]
         work_done = 1 - tick.work_left_h / job.work_h
         if tick.mode == "wait":
             yield _stretch("wait", None, None, since_h, since_h + tick.hours, work_done)

@@ -150,7 +150,7 @@ def _quantity(item: LineItem) -> dict[str, str]:
         "PricingUnit": pricing_unit,
         "PricingCategory": "Dynamic" if usage.market == "spot" and usage.resource is Resource.INSTANCE else "Standard",
     }
-    price, list_nanos = item.segment, _list_nanos(item)
+    price, list_nanos = item.price_interval, _list_nanos(item)
     return quantities | {
         "ListUnitPrice": "" if list_nanos is None else decimal_text(Money(list_nanos)),
         "ContractedUnitPrice": "" if price is None else decimal_text(Money(price.nanos)),
@@ -159,13 +159,13 @@ def _quantity(item: LineItem) -> dict[str, str]:
 
 def _list_nanos(item: LineItem) -> int | None:
     """Return the public price of one unit, without what was negotiated; None where it is not known."""
-    return None if item.segment is None else item.segment.list_nanos
+    return None if item.price_interval is None else item.price_interval.list_nanos
 
 
 def _list_cost(item: LineItem) -> str:
     """Return the cost at the public price. Where that is not known, it is the billed cost, as FOCUS requires."""
     list_nanos = _list_nanos(item)
-    if item.segment is None or list_nanos is None or list_nanos == item.segment.nanos:
+    if item.price_interval is None or list_nanos is None or list_nanos == item.price_interval.nanos:
         return decimal_text(item.amount)
     return decimal_text(Money(round(item.units * list_nanos)))
 
@@ -210,18 +210,20 @@ def _is_named(item: LineItem) -> bool:
 
 def _description(item: LineItem) -> str:
     usage = item.charge.usage
-    if item.segment is None:
+    if item.price_interval is None:
         return f"{usage.what}: no price is known, the cost is missing and not zero"
-    text = f"{usage.what} at {Money(item.segment.nanos).text(6)} per {_units(usage)[0].lower().removesuffix('s')}"
-    return f"{text}: free" if not item.charge.high and item.segment.nanos else text
+    text = (
+        f"{usage.what} at {Money(item.price_interval.nanos).text(6)} per {_units(usage)[0].lower().removesuffix('s')}"
+    )
+    return f"{text}: free" if not item.charge.high and item.price_interval.nanos else text
 
 
 def _own_columns(item: LineItem) -> dict[str, str]:
-    price, charge = item.segment, item.charge
+    price, charge = item.price_interval, item.charge
     on_demand = "" if charge.list_cost is None else decimal_text(Fraction(charge.list_cost, _PARTS_PER_USD))
-    reasons = [*charge.reasons, *(["it is still billed"] if item.running else [])]
+    reasons = [*charge.reasons, *(["it is still billed"] if item.is_running else [])]
     return {
-        "x_Estimate": "true" if item.estimate else "false",
+        "x_Estimate": "true" if item.is_estimate else "false",
         "x_LowCost": decimal_text(item.low),
         "x_HighCost": decimal_text(item.high),
         "x_PriceMissing": "false" if price else "true",

@@ -27,7 +27,7 @@ def charge_document(item: LineItem) -> dict[str, Any]:
     `units` is what `usd_per_unit` is for, `per` hour, month or gb. `reasons` say why the amount lies between `low_usd`
     and `high_usd`.
     """
-    machine, usage, price = item.machine, item.charge.usage, item.segment
+    machine, usage, price = item.machine, item.charge.usage, item.price_interval
     document = {
         name: getattr(machine, name) or None for name in "id name provider account region zone owner project".split()
     }
@@ -46,7 +46,7 @@ def charge_document(item: LineItem) -> dict[str, Any]:
         "market": usage.market,
         "units": decimal_text(item.units),
         "per": str(usage.per),
-        "estimate": item.estimate,
+        "estimate": item.is_estimate,
     }
     document |= {"usd_per_unit": price and usd(Money(price.nanos)), "usd": price and usd(item.amount)}
     document |= {"low_usd": price and usd(item.low), "high_usd": price and usd(item.high)}

@@ -87,11 +87,11 @@ def spending_bars(
     return _with_axes("spend", title, description, grid_lines, ticks, _stretched_svg(*paths), is_centred=is_centred)
 
 
-def _period_index(first_day: date, day: date, step: Step) -> int:
+def _period_index(first: date, day: date, step: Step) -> int:
     """Return how many periods after the first one a day is."""
     if step == "month":
-        return (day.year - first_day.year) * 12 + day.month - first_day.month
-    return (day - first_day).days // (7 if step == "week" else 1)
+        return (day.year - first.year) * 12 + day.month - first.month
+    return (day - first).days // (7 if step == "week" else 1)
 
 
 def _stacked_paths(layers: Sequence[Layer], left_edges: Sequence[float], bar_width: float, scale: float) -> list[str]:
@@ -100,13 +100,13 @@ def _stacked_paths(layers: Sequence[Layer], left_edges: Sequence[float], bar_wid
     paths = []
     for number, layer in enumerate(layers, 1):
         commands = []
-        for index, (left_edge, value) in enumerate(zip(left_edges, layer.values, strict=True)):
+        for index, (left, value) in enumerate(zip(left_edges, layer.values, strict=True)):
             height = value * scale
             if height <= 0:
                 continue
             gap = 0.8 if bar_tops[index] and height > 2 else 0.0  # noqa: PLR2004  (a line of the page between two)
             bottom = HEIGHT - bar_tops[index] - gap
-            commands.append(f"M{left_edge:.1f} {bottom:.1f}h{bar_width:.1f}v-{height - gap:.1f}h-{bar_width:.1f}z")
+            commands.append(f"M{left:.1f} {bottom:.1f}h{bar_width:.1f}v-{height - gap:.1f}h-{bar_width:.1f}z")
             bar_tops[index] += height
         paths.append(tag("path", tag("title", escaped(layer.name)), class_=f"layer p{number}", d="".join(commands)))
     return paths
@@ -146,12 +146,12 @@ def cost_curves(points: Sequence[Point], break_even_day: BreakEvenDay | None, ti
 class _Scale:
     """Where a day (as a share of the width) and an amount (in pixels from the top) are in a chart."""
 
-    first_day: date
-    day_count: int
+    first: date
+    days: int
     pixels_per_unit: float
 
     def width_share(self, day: date) -> float:
-        return (day - self.first_day).days / self.day_count
+        return (day - self.first).days / self.days
 
     def pixels_down(self, amount: float) -> float:
         return HEIGHT - amount * self.pixels_per_unit

@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from cloudgpu.core.billing.charges import money, rounded_to_sum
-from cloudgpu.core.billing.daily import NO_SUMS, Sums, add_sums
+from cloudgpu.core.billing.daily import NO_COST, CostRange, add_ranges
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.savings import RULE
 from cloudgpu.core.values.money import hours_text, usd
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
         ReportDay,
         ReportJob,
         ReportMachine,
+        ReportRest,
         RetainedSum,
         RuleSavings,
         SpotSavings,
         StopSavings,
-        UnlistedMachines,
     )
     from cloudgpu.views.documents.parts import CostBounds
 
@@ -50,7 +50,7 @@ class MachineSummary:
     machine: Machine
     totals: CostTotals
     hours: Sequence[Hour]
-    idle: Sums
+    idle: CostRange
 
 
 class DaysOfReport(NamedTuple):
@@ -63,9 +63,9 @@ class DaysOfReport(NamedTuple):
 class MachinesOfReport(NamedTuple):
     """The costs of machines: the most expensive ones, the sum of the others, and that of named resources."""
 
-    most_expensive: list[ReportMachine]
+    first: list[ReportMachine]
     left_out: int
-    rest: UnlistedMachines
+    rest: ReportRest
     named: RetainedSum
 
 
@@ -79,7 +79,7 @@ def days_document(daily: DailyCosts, last_day: date) -> DaysOfReport:
     first_day = next(iter(daily.days))
     last_day = max(last_day, next(reversed(tuple(daily.days))))
     is_by_month = (last_day - first_day).days >= MAX_DAYS
-    sums: dict[str, dict[str, list[Sums]]] = {}
+    sums: dict[str, dict[str, list[CostRange]]] = {}
     for day in _dates(first_day, last_day):
         projects = sums.setdefault(f"{day:%Y-%m}" if is_by_month else f"{day}", {})
         for project, costs in daily.days.get(day, {}).items():
@@ -91,9 +91,9 @@ def _dates(first: date, last: date) -> Iterator[date]:
     return (first + timedelta(days=number) for number in range((last - first).days + 1))
 
 
-def _rounded_days(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[ReportDay]:
+def _rounded_days(sums: Mapping[str, Mapping[str, Iterable[CostRange]]]) -> Iterator[ReportDay]:
     cells = [
-        (day, project, add_sums(costs).amount)
+        (day, project, add_ranges(costs).amount)
         for day, costs_by_project in sums.items()
         for project, costs in costs_by_project.items()
     ]
@@ -102,14 +102,14 @@ def _rounded_days(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[
         rounded = {project: amounts[day, project] for project in projects}
         yield {
             "day": day,
-            "usd": usd(sum(rounded.values(), start=money(NO_SUMS.amount))),
+            "usd": usd(sum(rounded.values(), start=money(NO_COST.amount))),
             "projects": {project: usd(amount) for project, amount in rounded.items()},
         }
 
 
 def projects_document(daily: DailyCosts) -> list[ProjectSum]:
     """Return the cost of each project, the highest first; "" is without project."""
-    sums: dict[str, list[Sums]] = {}
+    sums: dict[str, list[CostRange]] = {}
     for day in daily.days.values():
         for project, costs in day.items():
             sums.setdefault(project, []).append(costs)
@@ -121,16 +121,16 @@ def owners_document(machines: Iterable[Machine], totals_by_id: Mapping[str, Cost
 
     `totals_by_id` is by the id of a machine or resource. Amounts are rounded so that they add up to the rounded total.
     """
-    sums: dict[str, list[Sums]] = {}
+    sums: dict[str, list[CostRange]] = {}
     for machine in machines:
         if machine.id in totals_by_id:
             sums.setdefault(str(machine.owner or ""), []).append(_sums(totals_by_id[machine.id]))
     return _project_sums(sums)
 
 
-def _project_sums(sums: Mapping[str, Sequence[Sums]]) -> list[ProjectSum]:
+def _project_sums(sums: Mapping[str, Sequence[CostRange]]) -> list[ProjectSum]:
     totals = sorted(
-        ((name, add_sums(costs)) for name, costs in sums.items()), key=lambda pair: (-pair[1].amount, pair[0])
+        ((name, add_ranges(costs)) for name, costs in sums.items()), key=lambda pair: (-pair[1].amount, pair[0])
     )
     amounts = rounded_to_sum(total.amount for _, total in totals)
     return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
@@ -165,18 +165,18 @@ def machines_document(summaries: Iterable[MachineSummary], resources: Iterable[C
     All of them add up to the total.
     """
     machines = sorted(summaries, key=lambda summary: (-summary.totals.amount, summary.machine.id))
-    first, other_machines = machines[:MAX_MACHINES], machines[MAX_MACHINES:]
+    first, rest = machines[:MAX_MACHINES], machines[MAX_MACHINES:]
     resource_sums = [_sums(totals) for totals in resources]
     exact_sums = [
         *(_sums(summary.totals) for summary in first),
-        add_sums(_sums(summary.totals) for summary in other_machines),
-        add_sums(resource_sums),
+        add_ranges(_sums(summary.totals) for summary in rest),
+        add_ranges(resource_sums),
     ]
     amounts = rounded_to_sum(summary.amount for summary in exact_sums)
     return MachinesOfReport(
-        most_expensive=[_machine(summary, amount) for summary, amount in zip(first, amounts, strict=False)],
-        left_out=len(other_machines),
-        rest={"number": len(other_machines), **_cost(exact_sums[-2], amounts[-2]), **_times(other_machines)},
+        first=[_machine(summary, amount) for summary, amount in zip(first, amounts, strict=False)],
+        left_out=len(rest),
+        rest={"number": len(rest), **_cost(exact_sums[-2], amounts[-2]), **_times(rest)},
         named={"number": len(resource_sums), **_cost(exact_sums[-1], amounts[-1])},
     )
 
@@ -241,7 +241,7 @@ def idle_document(summaries: Sequence[MachineSummary]) -> IdleCost:
 
     Machines that are free, such as the user's own, are left out: their idle hours cost nothing.
     """
-    total = add_sums(summary.idle for summary in summaries)
+    total = add_ranges(summary.idle for summary in summaries)
     times = _times([summary for summary in summaries if summary.totals.high or summary.totals.without_price])
     return {
         **_cost(total, money(total.amount)),
@@ -308,11 +308,11 @@ def idle_resource_document(cost: OngoingCost) -> IdleResource:
     }
 
 
-def _sums(totals: CostTotals) -> Sums:
-    return Sums(totals.low, totals.amount, totals.high)
+def _sums(totals: CostTotals) -> CostRange:
+    return CostRange(totals.low, totals.amount, totals.high)
 
 
-def _cost(sums: Sums, amount: Money) -> CostBounds:
+def _cost(sums: CostRange, amount: Money) -> CostBounds:
     """Return an amount and its bounds; a bound that equals the exact amount is the rounded amount."""
     low, high = (amount if bound == sums.amount else money(bound) for bound in (sums.low, sums.high))
     return {"usd": usd(amount), "low_usd": usd(low), "high_usd": usd(high)}

@@ -59,27 +59,25 @@ class Chart:
 def spending_chart(document: ReportDocument, amounts: Amounts, zone_format: ZoneFormat) -> Chart:
     """Return what each period cost, by project: the most expensive ones and the others; the table has all days."""
     days = document["days"]
-    project_names, other_names = _projects_of_layers(document)
+    names, other_names = _projects_of_layers(document)
     step, periods = _periods([(zone_format.date(day["day"]), day["projects"]) for day in days], document["step"])
-    all_names = (*project_names, *other_names)
+    all_names = (*names, *other_names)
     sums_by_period = [
         [sum(map(amounts.to_float, sums.get(name, ()))) for name in all_names] for sums in periods.values()
     ]
     layers = [
         Layer(escape_invisible(name or NO_PROJECT), [period_sums[index] for period_sums in sums_by_period])
-        for index, name in enumerate(project_names)
+        for index, name in enumerate(names)
     ]
     if other_names:
         layers.append(
-            Layer(
-                f"{len(other_names)} others", [sum(period_sums[len(project_names) :]) for period_sums in sums_by_period]
-            )
+            Layer(f"{len(other_names)} others", [sum(period_sums[len(names) :]) for period_sums in sums_by_period])
         )
     description = f"Bars of {counted(len(periods), step)}, in {amounts.unit}. The same is in the table below the chart."
     svg = spending_bars(list(periods), layers, f"Spending per {step} by project", description, step=step)
-    rows = [_spending_row(day, project_names, other_names, amounts, zone_format) for day in days]
+    rows = [_spending_row(day, names, other_names, amounts, zone_format) for day in days]
     head = [document["step"].capitalize(), "In all", *(layer.name for layer in layers)]
-    return Chart(svg, _spending_legend(document, project_names, other_names, amounts), step, head, rows)
+    return Chart(svg, _spending_legend(document, names, other_names, amounts), step, head, rows)
 
 
 def _periods(
@@ -98,17 +96,17 @@ def _periods(
 
 def _projects_of_layers(document: ReportDocument) -> tuple[list[str], list[str]]:
     """Return the projects with a layer of their own, the most expensive first, and the others."""
-    project_names = [project["name"] for project in document["projects"]]
-    listed = set(project_names)
-    project_names += sorted({name for day in document["days"] for name in day["projects"]} - listed)
-    layer_count = len(project_names) if len(project_names) <= MAX_PROJECTS + 1 else MAX_PROJECTS
-    return project_names[:layer_count], project_names[layer_count:]
+    names = [project["name"] for project in document["projects"]]
+    listed = set(names)
+    names += sorted({name for day in document["days"] for name in day["projects"]} - listed)
+    layer_count = len(names) if len(names) <= MAX_PROJECTS + 1 else MAX_PROJECTS
+    return names[:layer_count], names[layer_count:]
 
 
 def _spending_row(
-    day: ReportDay, project_names: Sequence[str], other_names: Sequence[str], amounts: Amounts, zone_format: ZoneFormat
+    day: ReportDay, names: Sequence[str], other_names: Sequence[str], amounts: Amounts, zone_format: ZoneFormat
 ) -> list[str]:
-    cells = [amounts(day["projects"].get(name, "0")) for name in project_names]
+    cells = [amounts(day["projects"].get(name, "0")) for name in names]
     if other_names:
         cells.append(amounts(_sum(day["projects"].get(name) for name in other_names)))
     day_label = day["day"][:7] if len(day["day"]) < len("2026-11-01") else day_text(zone_format.date(day["day"]))
@@ -116,16 +114,15 @@ def _spending_row(
 
 
 def _spending_legend(
-    document: ReportDocument, project_names: Sequence[str], other_names: Sequence[str], amounts: Amounts
+    document: ReportDocument, names: Sequence[str], other_names: Sequence[str], amounts: Amounts
 ) -> list[LegendEntry]:
     sums = {project["name"]: project["usd"] for project in document["projects"]}
     entries = [
-        LegendEntry(f"p{number}", name or NO_PROJECT, amounts(sums.get(name)))
-        for number, name in enumerate(project_names, 1)
+        LegendEntry(f"p{number}", name or NO_PROJECT, amounts(sums.get(name))) for number, name in enumerate(names, 1)
     ]
     if other_names:
         total = amounts(_sum(sums.get(name) for name in other_names))
-        entries.append(LegendEntry(f"p{len(project_names) + 1}", f"{len(other_names)} others", total))
+        entries.append(LegendEntry(f"p{len(names) + 1}", f"{len(other_names)} others", total))
     return entries
 
 

@@ -16,7 +16,7 @@ from cloudgpu.cli.app import run
 from cloudgpu.cli.money.cost_text import _marked_amounts
 from cloudgpu.cli.render import AmountFormatter
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.core.billing.cost_groups import By
+from cloudgpu.core.billing.cost_groups import Grouping
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.open import open_ledger
@@ -100,7 +100,7 @@ def document(cost, *words):
     return json.loads(said.out)
 
 
-@pytest.mark.parametrize("by", list(By))
+@pytest.mark.parametrize("by", list(Grouping))
 @pytest.mark.parametrize("more", [(), ("--currency", "KRW", "--rate", "1385.2", "--rate-date", "2026-11-20")])
 def test_no_line_is_wider_than_80_columns(cost, by, more):
     code, said = cost("--by", by, *more)

@@ -18,7 +18,7 @@ from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.advice.compare import rented_machines
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.cost_groups import By, CostQuery as CostAsked, costs as grouped
+from cloudgpu.core.billing.cost_groups import CostQuery as CostAsked, Grouping, costs as grouped
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.ledger.samples.store import SampleStore
@@ -437,7 +437,7 @@ def test_any_ledger_is_compared_and_its_sums_are_those_of_cost(still, ledger, si
     clouds, _ = rented_machines(rows)
     whole = grouped(
         clouds, [one for one in ended if one[0] in {row.id for row in clouds}], NOW,
-        CostAsked(By.RESOURCE, wish.zone, wish.since, wish.until),
+        CostAsked(Grouping.RESOURCE, wish.zone, wish.since, wish.until),
     ).total  # fmt: skip
     assert usual == money(whole.amount).dollars
     if found["curve"]:
@@ -456,16 +456,16 @@ def test_the_line_of_cost_counts_every_billed_hour_of_a_gpu_once(session, clock)
         machine(use(0, 99 * HOUR, provider="ssh"), provider="ssh", id="cg-4"),
     ]
     read = together((rows, ended, {}), *more)
-    by_sums = CostAsked(By.INSTANCE, clock().tzinfo)
-    by_uses = CostAsked(By.INSTANCE, clock().tzinfo, since=START)
+    by_sums = CostAsked(Grouping.INSTANCE, clock().tzinfo)
+    by_uses = CostAsked(Grouping.INSTANCE, clock().tzinfo, since=START)
     lines = [
-        desktop_line(session, read.machines, () if asked_.from_totals else read.ended_usages, asked_, clock())
+        desktop_line(session, read.machines, () if asked_.totals_suffice else read.ended_usages, asked_, clock())
         for asked_ in (by_sums, by_uses)
     ]
     assert lines[0] == lines[1]
     assert (lines[0]["hours"], lines[0]["total_usd"], lines[0]["desktops"]) == ("70.0000", "1007", 1)
     # Of the first two hours alone: 2 h.
-    two = CostAsked(By.DAY, clock().tzinfo, since=START, until=START + timedelta(hours=2))
+    two = CostAsked(Grouping.DAY, clock().tzinfo, since=START, until=START + timedelta(hours=2))
     line = desktop_line(session, read.machines, read.ended_usages, two, clock())
     assert (line["hours"], line["total_usd"]) == ("2.0000", "1000.2")
     assert line["sentence"] == (

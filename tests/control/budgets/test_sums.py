@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from cloudgpu.control.session.session import present_machines
 from cloudgpu.core.budgets.admission import admission_request
 from cloudgpu.core.budgets.budget import Budget, BudgetPeriod
-from cloudgpu.core.budgets.commitments import Prices, StandIn
+from cloudgpu.core.budgets.commitments import Prices, SubstitutePrice
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
@@ -24,7 +24,7 @@ from tests.core.budgets.test_exposure import FOR_EVER, labs
 from tests.examples import some
 from tests.ledger.lines import NOON, intended, priced, seen, vanished
 
-PRICES = Prices(lambda _row: None, lambda *_where: StandIn(10**8, "month", "assumed"))
+PRICES = Prices(lambda _row: None, lambda *_where: SubstitutePrice(10**8, "month", "assumed"))
 SEOUL = {"tz": "Asia/Seoul", "zone": ZoneInfo("Asia/Seoul")}
 YORK = {"tz": "America/New_York", "zone": ZoneInfo("America/New_York")}
 BUDGETS = [

@@ -10,7 +10,7 @@ import pytest
 from cloudgpu.config.money.currencies import exchange_rate
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.inputs.periods import parse_cost
-from cloudgpu.core.billing.cost_groups import By
+from cloudgpu.core.billing.cost_groups import Grouping
 from cloudgpu.errors import InvalidRequest
 
 NOW = datetime(2026, 11, 20, 20, 30, tzinfo=UTC)  # the 21st in Seoul, a Saturday
@@ -54,7 +54,7 @@ def test_a_gap_of_the_clock_is_no_fault():
 
 def test_nothing_asked_for_is_by_machine_since_ever_in_dollars():
     found = wish()
-    assert (found.query.by, found.query.since, found.query.until) == (By.INSTANCE, None, None)
+    assert (found.query.by, found.query.since, found.query.until) == (Grouping.INSTANCE, None, None)
     assert (found.tz, found.currency) == ("UTC", None)
     assert wish(currency="usd").currency is None
 

@@ -124,7 +124,7 @@ def test_what_was_uploaded_while_the_command_runs_is_noted(lab, s3, connection):
     lab.later(minutes=20)
     now = lab.clock().timestamp()
     with Reached(connection, lab, job) as carrier:
-        carrier.remote_state = RemoteState(
+        carrier.remote = RemoteState(
             Phase.RUNNING, now, storing=Uploads(True, now + MIN_VALIDITY_S + 1, now, False, "")
         )
         carrier._execute_watch(job_by_id(lab.session, job.id), Step(JobAction.WATCH))

@@ -103,7 +103,7 @@ def test_a_watcher_asks_for_the_other_nodes_first_and_then_now_and_then(lab):
         def ended():
             return [one.terminated_at is not None for one in carrier._other_nodes(job, nodes[0])[0]]
 
-        carrier.remote_state = RemoteState(Phase.RUNNING, lab.clock().timestamp())
+        carrier.remote = RemoteState(Phase.RUNNING, lab.clock().timestamp())
         lab.cloud.terminate(nodes[1].provider_id)
         assert ended() == [True, False]
         lab.cloud.terminate(nodes[2].provider_id)

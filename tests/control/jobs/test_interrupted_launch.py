@@ -155,7 +155,7 @@ def test_a_computer_that_has_not_the_files_of_a_job_leaves_the_last_copy_before_
     )
     shutil.rmtree(lab.home / "jobs" / "snapshots")
     with JobReconciler(lab.session, job.id, {}) as carrier:
-        carrier.remote_state = RemoteState(Phase.LOST, lab.clock().timestamp())
+        carrier.remote = RemoteState(Phase.LOST, lab.clock().timestamp())
         found = carrier._execute(job_by_id(lab.session, job.id), Step(JobAction.RETRY, "it failed"))
     assert found.why == "The files of fox are not on this computer, so it cannot be started from here."
     assert job_by_id(lab.session, job.id).attempt is not None

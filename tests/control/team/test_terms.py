@@ -168,4 +168,4 @@ def test_an_alert_about_a_price_goes_by_one_factor_in_every_home(team):
 
 
 def told_of(person):
-    return [one for one in alerts(person.session.ledger.events("alerts")).news if one.cleared_at is None]
+    return [one for one in alerts(person.session.ledger.events("alerts")).alerts if one.cleared_at is None]

@@ -21,7 +21,7 @@ from cloudgpu.core.advice.compare import (
     gpu_seconds_by_day,
 )
 from cloudgpu.core.advice.desktop import YEAR, Depreciation, Desktop, ownership_cost
-from cloudgpu.core.billing.daily import Sums
+from cloudgpu.core.billing.daily import CostRange
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.catalog.gpus import EQUAL_SPEED, RatioBasis, SpeedRatio
 from cloudgpu.core.values.money import ZERO, Money
@@ -58,8 +58,8 @@ def machine(*days, **more):
 
 def history(costs, machines=(), *, end=None, zone=UTC):
     """What the cloud cost on each day from the first on, in dollars: one figure, or (low, amount, high)."""
-    sums = [Sums(*(one if isinstance(one, tuple) else (one, one, one))) for one in costs]
-    days = {(BEGIN + n * DAY).date(): Sums(*(part * DOLLAR for part in one)) for n, one in enumerate(sums)}
+    sums = [CostRange(*(one if isinstance(one, tuple) else (one, one, one))) for one in costs]
+    days = {(BEGIN + n * DAY).date(): CostRange(*(part * DOLLAR for part in one)) for n, one in enumerate(sums)}
     return History(BEGIN, end or BEGIN + len(costs) * DAY, zone, days, tuple(machines))
 
 

@@ -158,7 +158,7 @@ def test_a_price_is_news_when_it_moved_by_more_than_the_factor(before, after, to
 
 
 def test_news_of_a_price_names_both_and_how_far_it_moved():
-    one = price_finding("aws/us-east-1b/p3.2xlarge/spot", Money(500_000_000), Money(1_500_000_000), who="fox")
+    one = price_finding("aws/us-east-1b/p3.2xlarge/spot", Money(500_000_000), Money(1_500_000_000), machine_name="fox")
     assert one.key == "price:aws/us-east-1b/p3.2xlarge/spot"
     assert one.title == "The price of aws/us-east-1b/p3.2xlarge/spot rose to $1.5000/h"
     assert "3 times what it was" in one.text

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.alerts.alerts import AlertState, Finding, alert_state, due, raised_line
+from cloudgpu.core.alerts.alerts import AlertState, Finding, alert_state, changes_due, raised_line
 from cloudgpu.core.events.general_events import alert_cleared, alert_sent
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.values.times import iso
@@ -30,7 +30,7 @@ class Book:
         """A pass that finds these; returns what it raised and cleared."""
         self.now += timedelta(minutes=5)
         known = alert_state(self.lines)
-        raised, cleared = due([finding(key) for key in keys], known, judged)
+        raised, cleared = changes_due([finding(key) for key in keys], known, judged)
         self.write([raised_line(one, known, to, self.now) for one in raised])
         self.write([alert_cleared(*one.id, self.now) for one in cleared])
         return [one.key for one in raised], [one.finding.key for one in cleared]
@@ -59,7 +59,7 @@ def test_it_is_raised_again_only_after_it_fell_back():
     assert book.pass_() == ([], ["x"])
     assert book.pass_() == ([], [])
     assert book.pass_("x") == (["x"], [])
-    assert alert_state(book.lines).numbers == {"x": 2}
+    assert alert_state(book.lines).raise_counts == {"x": 2}
 
 
 def test_what_was_not_judged_does_not_fall_back():
@@ -86,7 +86,7 @@ def test_what_fell_back_before_it_was_sent_is_still_told():
     (news,) = alert_state(book.lines).waiting("a")
     assert news.cleared_at == book.now
     book.send("a")
-    assert alert_state(book.lines).news == ()
+    assert alert_state(book.lines).alerts == ()
 
 
 def test_a_receiver_that_came_later_hears_what_lasts_and_not_what_is_over():
@@ -98,7 +98,7 @@ def test_a_receiver_that_came_later_hears_what_lasts_and_not_what_is_over():
 
 def test_of_two_findings_with_one_key_the_first_counts():
     first, second = finding("x"), Finding("x", "test", "another", "")
-    assert due([first, second], AlertState())[0] == (first,)
+    assert changes_due([first, second], AlertState())[0] == (first,)
 
 
 @given(st.lists(st.tuples(st.sets(st.sampled_from("abc")), st.booleans()), max_size=30))

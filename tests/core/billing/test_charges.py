@@ -219,7 +219,7 @@ def test_a_sum_is_the_sum_of_its_charges(found: list[Usage], now: int) -> None:
     assert (whole.low, whole.amount, whole.high) == tuple(
         sum(getattr(one, name) for one in charges) for name in ("low", "amount", "high")
     )
-    assert whole.unpriced == sum(one.unpriced_us > 0 for one in charges)
+    assert whole.unpriced_count == sum(one.unpriced_us > 0 for one in charges)
 
 
 @given(uses(ended=True))

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cloudgpu.core.billing.cost_groups import CALENDAR, By, CostQuery, costs
+from cloudgpu.core.billing.cost_groups import CALENDAR, CostQuery, Grouping, costs
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource
@@ -24,7 +24,7 @@ ZONES = [
 zones = st.sampled_from(ZONES).map(ZoneInfo)
 moments = st.one_of(st.none(), st.integers(-86_400, 41 * 86_400).map(lambda second: START + timedelta(seconds=second)))
 DOLLAR = 10**9 * PARTS_PER_NANO
-BY_MACHINE = CostQuery(By.INSTANCE, UTC)
+BY_MACHINE = CostQuery(Grouping.INSTANCE, UTC)
 SUMS = ("low", "amount", "high", "billed_us", "all_billed_us", "list_cost", "compared_cost")
 
 
@@ -37,11 +37,11 @@ def added(groups):
 
 
 @settings(max_examples=some(60), deadline=None)
-@given(ledgers(), st.sampled_from(list(By)), zones, moments, moments)
+@given(ledgers(), st.sampled_from(list(Grouping)), zones, moments, moments)
 def test_groups_of_any_kind_add_up_to_the_same_total(ledger, by, zone, since, until):
     rows, ended = ledger
     found = costs(rows, ended, NOW, CostQuery(by, zone, since, until))
-    plain = costs(rows, ended, NOW, CostQuery(By.MARKET, UTC, since, until))  # from every use, none of them cut
+    plain = costs(rows, ended, NOW, CostQuery(Grouping.MARKET, UTC, since, until))  # from every use, none of them cut
     assert added(found.groups) == sums(found.total) == sums(plain.total)
     for name in ("without_price", "uncompared_runs", "interrupted", "failed", "marks"):
         assert getattr(found.total, name) == getattr(plain.total, name), name
@@ -58,19 +58,19 @@ def test_what_was_read_from_tags_is_of_the_owner_who_was_named_in_full():
     ]
     rows, ended = [one for one, _ in parts], [use for _, uses in parts for use in uses]
     for since in (None, START):
-        found = costs(rows, ended, NOW, CostQuery(By.OWNER, UTC, since)).groups
+        found = costs(rows, ended, NOW, CostQuery(Grouping.OWNER, UTC, since)).groups
         assert {key: tally.amount // DOLLAR for key, tally in found.items()} == {
             "ada@example.org": 2, "b@x": 1, "b.x": 1, "b-x": 1,
         }  # fmt: skip
 
 
 @settings(max_examples=some(40), deadline=None)
-@given(ledgers(), st.sampled_from([by for by in By if by not in CALENDAR]))
+@given(ledgers(), st.sampled_from([by for by in Grouping if by not in CALENDAR]))
 def test_the_totals_of_a_row_say_what_its_uses_say(ledger, by):
     rows, ended = ledger
     short = (
         costs(rows, [], NOW, CostQuery(by, UTC))
-        if CostQuery(by, UTC).from_totals
+        if CostQuery(by, UTC).totals_suffice
         else costs(rows, ended, NOW, CostQuery(by, UTC))
     )
     long = costs(rows, ended, NOW, CostQuery(by, UTC, since=START - timedelta(days=400)))
@@ -83,7 +83,7 @@ def test_the_totals_of_a_row_say_what_its_uses_say(ledger, by):
 
 
 @settings(max_examples=some(40), deadline=None)
-@given(ledgers(), st.sampled_from(list(By)), zones)
+@given(ledgers(), st.sampled_from(list(Grouping)), zones)
 def test_printed_amounts_add_up_to_the_printed_total_to_the_last_digit(ledger, by, zone):
     rows, ended = ledger
     found = costs(rows, ended, NOW, CostQuery(by, zone))
@@ -102,9 +102,9 @@ def test_printed_amounts_add_up_to_the_printed_total_to_the_last_digit(ledger, b
 def test_two_periods_that_meet_are_the_whole(ledger, second):
     rows, ended = ledger
     cut = START + timedelta(seconds=second)
-    before = costs(rows, ended, NOW, CostQuery(By.PROJECT, UTC, until=cut)).total
-    after = costs(rows, ended, NOW, CostQuery(By.PROJECT, UTC, since=cut)).total
-    whole = costs(rows, ended, NOW, CostQuery(By.PROJECT, UTC, since=START - timedelta(days=99))).total
+    before = costs(rows, ended, NOW, CostQuery(Grouping.PROJECT, UTC, until=cut)).total
+    after = costs(rows, ended, NOW, CostQuery(Grouping.PROJECT, UTC, since=cut)).total
+    whole = costs(rows, ended, NOW, CostQuery(Grouping.PROJECT, UTC, since=START - timedelta(days=99))).total
     assert {name: getattr(before, name) + getattr(after, name) for name in SUMS} == sums(whole)
 
 
@@ -120,7 +120,7 @@ def test_two_periods_that_meet_are_the_whole(ledger, second):
 )
 def test_a_day_on_which_clocks_move_has_its_own_hours(zone, day, hours):
     made, ended = row(use(0, 30 * 86_400))
-    found = costs([made], ended, NOW, CostQuery(By.DAY, ZoneInfo(zone)))
+    found = costs([made], ended, NOW, CostQuery(Grouping.DAY, ZoneInfo(zone)))
     begin = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
     tally = found.groups[begin.strftime("%Y-%m-%dT%H:%M:%S.000000Z")]
     assert (tally.billed_us, tally.amount) == (hours * 3_600_000_000, hours * DOLLAR)
@@ -129,26 +129,26 @@ def test_a_day_on_which_clocks_move_has_its_own_hours(zone, day, hours):
 def test_a_day_without_its_hour_has_23():
     first = datetime(2027, 3, 27, 23, tzinfo=UTC)  # midnight in Berlin; clocks go on by an hour that night
     made, _ = row(use(0, None))
-    found = costs([made], [], first + timedelta(days=3), CostQuery(By.DAY, ZoneInfo("Europe/Berlin")))
+    found = costs([made], [], first + timedelta(days=3), CostQuery(Grouping.DAY, ZoneInfo("Europe/Berlin")))
     assert found.groups["2027-03-27T23:00:00.000000Z"].billed_us == 23 * 3_600_000_000
 
 
 def test_what_runs_over_a_months_end_is_cut_there():
     made, ended = row(use(11 * 86_400, 13 * 86_400))  # from 31 October to 2 November, UTC
-    found = costs([made], ended, NOW, CostQuery(By.MONTH, UTC))
+    found = costs([made], ended, NOW, CostQuery(Grouping.MONTH, UTC))
     amounts = {key[:7]: tally.amount // DOLLAR for key, tally in found.groups.items()}
     assert amounts == {"2026-10": 24, "2026-11": 24}
-    weeks = costs([made], ended, NOW, CostQuery(By.WEEK, UTC))
+    weeks = costs([made], ended, NOW, CostQuery(Grouping.WEEK, UTC))
     assert [key[:10] for key in weeks.groups] == ["2026-10-26"]  # a Monday
 
 
 def test_what_has_no_price_is_named_and_counted_once():
     made, ended = row(use(0, 3 * 86_400, segments=()), use(0, 3600))
-    found = costs([made], ended, NOW, CostQuery(By.DAY, UTC))
+    found = costs([made], ended, NOW, CostQuery(Grouping.DAY, UTC))
     assert found.total.without_price == 1
     assert list(found.total.unpriced) == ["name of cg-1 (instance)"]
     names = {key: {} for key in found.groups}
-    first, second, _ = groups_document(found, names, By.DAY, None)
+    first, second, _ = groups_document(found, names, Grouping.DAY, None)
     assert (first["usd"], second["usd"]) == ("1", None)  # never 0 for want of a price
 
 
@@ -156,9 +156,9 @@ def test_saved_is_what_the_compared_runs_would_have_cost_less_what_they_did():
     spot = use(0, 3600, market="spot", segments=(segment(300_000_000),))
     unknown = use(3600, 7200, market="spot", on_demand=None)
     made, ended = row(spot, unknown, use(0, 3600, resource=Resource.DISK, on_demand=None))
-    total = costs([made], ended, NOW, CostQuery(By.INSTANCE, UTC)).total
+    total = costs([made], ended, NOW, CostQuery(Grouping.INSTANCE, UTC)).total
     assert (total.list_cost, total.compared_cost, total.uncompared_runs) == (DOLLAR, 3 * DOLLAR // 10, 1)
-    shown = total_document(total, By.INSTANCE, None)
+    shown = total_document(total, Grouping.INSTANCE, None)
     assert (shown["savings_usd"], shown["usd"], shown["without_on_demand"]) == ("0.7", "2.3", 1)
 
 
@@ -167,7 +167,7 @@ def test_interrupted_and_failed_have_their_own_sums():
     made, ended = row(taken)
     broken, more = row(use(0, 1800), id="cg-2", launch_status="void")
     rows = [made, broken]
-    for by in (By.PROJECT, By.DAY):
+    for by in (Grouping.PROJECT, Grouping.DAY):
         total = costs(rows, [*ended, *more], NOW, CostQuery(by, UTC)).total
         assert (total.interrupted[1], total.interrupted[4]) == (2 * DOLLAR, 1)
         assert (total.failed[1], total.failed[4]) == (DOLLAR // 2, 1)
@@ -176,12 +176,12 @@ def test_interrupted_and_failed_have_their_own_sums():
 def test_marks_follow_the_prices_that_were_paid():
     old = segment(basis="unverified", as_of="2025 (undated)")
     made, ended = row(use(segments=(segment(basis="derived"), segment(seconds=1800))), use(segments=(old,)))
-    assert costs([made], ended, NOW, CostQuery(By.PROJECT, UTC)).total.marks == "~?!"
+    assert costs([made], ended, NOW, CostQuery(Grouping.PROJECT, UTC)).total.marks == "~?!"
 
 
 def test_a_reason_stands_beside_a_range():
     made, ended = row(use(0, 3600, maybe_until=at(7200)))
-    for by in (By.INSTANCE, By.DAY):
+    for by in (Grouping.INSTANCE, Grouping.DAY):
         total = costs([made], ended, NOW, CostQuery(by, UTC)).total
         (reason,) = total.reasons
         assert reason.startswith("name of cg-1 (instance): it ended between")
@@ -192,7 +192,7 @@ def test_the_reason_with_the_widest_range_is_told_first():
     lives = (("cg-1", 3660), ("cg-2", 9000), ("cg-3", 7200))
     parts = [row(use(0, 3600, maybe_until=at(until)), id=name) for name, until in lives]
     ended = [use for _, uses in parts for use in uses]
-    for by in (By.PROJECT, By.DAY):
+    for by in (Grouping.PROJECT, Grouping.DAY):
         found = costs([one for one, _ in parts], ended, NOW, CostQuery(by, UTC)).total
         reasons = total_document(found, by, None)["reasons"]
         assert [reason.split()[2] for reason in reasons] == ["cg-2", "cg-3", "cg-1"]

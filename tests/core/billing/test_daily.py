@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.billing.charges import charge, cost_timeline
-from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
-from cloudgpu.core.billing.daily import Sums, daily, timeline_of
+from cloudgpu.core.billing.cost_groups import CostQuery, Grouping, costs
+from cloudgpu.core.billing.daily import CostRange, daily, timeline_of
 from cloudgpu.core.billing.rates import intervals_cost
 from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
 from cloudgpu.core.model.usage import Per, Resource
@@ -35,7 +35,7 @@ def test_what_is_laid_out_is_what_is_charged_in_any_period(one, since, until):
     for found in (cost_timeline(one, to_us(now)), timeline_of(one, to_us(now))):
         sides = [intervals_cost(side, begin, end) for side in (found.low, found.amount, found.high)]
         assert sides == [charged.low, charged.amount, charged.high]
-        billed = found.unpriced and max(found.begin, begin) < min(found.end, end)
+        billed = found.is_unpriced and max(found.begin, begin) < min(found.end, end)
         assert billed == bool(charged.unpriced_us)
 
 
@@ -44,8 +44,8 @@ def test_what_is_laid_out_is_what_is_charged_in_any_period(one, since, until):
 def test_days_add_up_to_the_total_of_cost_and_each_is_that_day(ledger, zone, since, until):
     rows, ended = ledger
     found = daily(rows, ended, NOW, zone, since=since, until=until)
-    by_project = costs(rows, ended, NOW, CostQuery(By.PROJECT, zone, since, until))
-    by_day = costs(rows, ended, NOW, CostQuery(By.DAY, zone, since, until))
+    by_project = costs(rows, ended, NOW, CostQuery(Grouping.PROJECT, zone, since, until))
+    by_day = costs(rows, ended, NOW, CostQuery(Grouping.DAY, zone, since, until))
     total = by_day.total
     assert found.total == (total.low, total.amount, total.high)
     assert set(found.without_price) == set(total.unpriced)
@@ -67,8 +67,8 @@ def test_a_run_over_midnight_is_of_both_days():
     rows, ended = [one for one, _ in parts], [one for _, some in parts for one in some]
     found = daily(rows, ended, NOW, UTC)
     assert found.days == {
-        date(2026, 10, 20): {"": Sums(*(DOLLAR // 2,) * 3), "thesis": Sums(*(DOLLAR,) * 3)},
-        date(2026, 10, 21): {"thesis": Sums(*(DOLLAR,) * 3)},
+        date(2026, 10, 20): {"": CostRange(*(DOLLAR // 2,) * 3), "thesis": CostRange(*(DOLLAR,) * 3)},
+        date(2026, 10, 21): {"thesis": CostRange(*(DOLLAR,) * 3)},
     }
     berlin = daily(rows, ended, NOW, ZoneInfo("Europe/Berlin"))  # two hours ahead: all of it is the same night there
     assert {day: sorted(sums) for day, sums in berlin.days.items()} == {

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.billing.charges import money, period_charges
-from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
+from cloudgpu.core.billing.cost_groups import CostQuery, Grouping, costs
 from cloudgpu.core.billing.deductions import after_credits, sustained_use, sustained_use_discounts
 from cloudgpu.core.billing.discounts import Credit
 from cloudgpu.core.model.facts import MachineGpus
@@ -36,10 +36,10 @@ def test_what_credits_take_off_in_two_periods_is_what_they_take_off_in_both(ledg
     whole, before, after = taken(), taken(until=cut), taken(since=cut)
     assert whole.before.nanos == before.before.nanos + after.before.nanos
     assert whole.after.nanos == before.after.nanos + after.after.nanos
-    for one, other, both in zip(before.uses, after.uses, whole.uses, strict=True):
+    for one, other, both in zip(before.credit_uses, after.credit_uses, whole.credit_uses, strict=True):
         assert one.used + other.used == both.used <= both.credit.amount
         assert ZERO <= other.remaining == both.remaining
-    total = costs(rows, ended, NOW, CostQuery(By.PROJECT, UTC)).total
+    total = costs(rows, ended, NOW, CostQuery(Grouping.PROJECT, UTC)).total
     days = 41 * 2 * len(rows)  # each day of an account is rounded once
     assert abs(whole.before.nanos - money(total.amount).nanos) <= days
 
@@ -50,7 +50,7 @@ def test_a_credit_pays_only_while_it_holds():
     later = credit(Money.usd(100), since=START + timedelta(days=1))
     now = credit(Money.usd(10), since=START)
     found = after_credits([over, later, now], [made], lambda _since: ended, NOW)
-    assert [one.used for one in found.uses] == [ZERO, ZERO, Money.usd(10)]
+    assert [one.used for one in found.credit_uses] == [ZERO, ZERO, Money.usd(10)]
     assert found.after == Money.usd(14)
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.billing.discounts import AccountSpend, Credit, Discount, agreed_price, credits_used
+from cloudgpu.core.billing.discounts import AccountSpend, Credit, Discount, credits_used, effective_price
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price, price_from_json, price_to_json
 from cloudgpu.core.values.money import ZERO, Money
@@ -35,7 +35,7 @@ def discount(**new):
 
 
 def paid(*discounts, item=P3, listed=LISTED, at=NOW):
-    return agreed_price(discounts, item, listed, at)
+    return effective_price(discounts, item, listed, at)
 
 
 def test_a_percentage_comes_off_the_list_price_and_keeps_its_date():
@@ -97,13 +97,13 @@ def spent(usd, days=0, provider="aws", account="lab"):
 def test_credits_pay_first_what_was_spent_first_and_then_the_card_does():
     found = credits_used([credit("trial", "300")], [spent("200"), spent("150", 1), spent("10", 2)])
     assert (found.before, found.after) == (Money.usd(360), Money.usd(60))
-    assert (found.uses[0].used, found.uses[0].remaining) == (Money.usd(300), ZERO)
+    assert (found.credit_uses[0].used, found.credit_uses[0].remaining) == (Money.usd(300), ZERO)
 
 
 def test_the_credit_that_ends_first_is_used_first():
     soon, late = credit("soon", "5", until=NOW + timedelta(days=1)), credit("late", "5")
     found = credits_used([late, soon], [spent("6")])
-    assert {use.credit.name: use.remaining for use in found.uses} == {"late": Money.usd(4), "soon": ZERO}
+    assert {use.credit.name: use.remaining for use in found.credit_uses} == {"late": Money.usd(4), "soon": ZERO}
 
 
 def test_a_credit_pays_for_nothing_outside_its_days_or_account():
@@ -129,11 +129,12 @@ credits_ = st.builds(
 @given(st.lists(credits_, max_size=4), st.lists(charges, max_size=12))
 def test_no_credit_is_overdrawn_and_nothing_is_lost(given_credits, charged):
     found = credits_used(given_credits, charged)
-    used = sum((use.used for use in found.uses), ZERO)
+    used = sum((use.used for use in found.credit_uses), ZERO)
     assert found.before == sum((one.amount for one in charged), ZERO)
     assert found.after == found.before - used
     assert all(
-        ZERO <= use.used <= use.credit.amount and use.used + use.remaining == use.credit.amount for use in found.uses
+        ZERO <= use.used <= use.credit.amount and use.used + use.remaining == use.credit.amount
+        for use in found.credit_uses
     )
     assert credits_used(given_credits, list(reversed(charged))).after == found.after
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.billing.charges import charge
-from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
-from cloudgpu.core.billing.forecast import BurnPart, Horizon, burn_rate, open_usages, remaining
+from cloudgpu.core.billing.cost_groups import CostQuery, Grouping, costs
+from cloudgpu.core.billing.forecast import BurnPart, Horizon, burn_rate, open_usages, remaining_cost
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.times import iso
@@ -25,15 +25,15 @@ HOUR = timedelta(hours=1)
 def test_what_is_spent_and_what_is_to_come_are_the_bill_of_that_time(ledger, seconds):
     rows, ended = ledger
     end = NOW + timedelta(seconds=seconds)
-    ahead = remaining(open_usages(rows, NOW), NOW, Horizon.MONTH, end)
-    asked = CostQuery(By.PROJECT, UTC)
+    ahead = remaining_cost(open_usages(rows, NOW), NOW, Horizon.MONTH, end)
+    asked = CostQuery(Grouping.PROJECT, UTC)
     now, then = costs(rows, ended, NOW, asked).total, costs(rows, ended, end, asked).total
     assert now.amount + ahead.amount == then.amount
     assert ahead.low <= ahead.amount <= ahead.high
 
 
 def ahead(made, goal, end=None):
-    return remaining(open_usages([made], NOW), NOW, goal, end).amount / DOLLAR
+    return remaining_cost(open_usages([made], NOW), NOW, goal, end).amount / DOLLAR
 
 
 def lease(**ends):
@@ -63,7 +63,7 @@ def test_a_machine_that_is_over_its_renew_until_is_not_taken_for_ended():
 
 def test_a_machine_without_a_lease_is_counted_apart():
     made, _ = row(use(end=None))
-    found = remaining(open_usages([made], NOW), NOW, Horizon.LEASES)
+    found = remaining_cost(open_usages([made], NOW), NOW, Horizon.LEASES)
     assert (found.amount, found.without_end) == (0, 1)
     assert ahead(made, Horizon.MONTH, NOW + 24 * HOUR) == 24
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.core.billing.rules import ANY, GIB, HOUR_MICROS, MINUTE, RULES, SECOND, Rule, rule_for
+from cloudgpu.core.billing.rules import ANY, GIB, HOUR_MICROS, MINUTE_US, RULES, SECOND_US, Rule, rule_for
 from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.providers.aws.compute.translate import _BILLED_STATES
 
@@ -16,7 +16,7 @@ HERE = Path(__file__).parents[1]
 PAGE = (HERE.parents[1] / "docs" / "billing.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| (?P<cells>.*) \|$", re.MULTILINE)
 KNOWN = ("verified", "secondary", "derived", "unverified", "convention")
-LENGTHS = {1: "a microsecond", SECOND: "a second", MINUTE: "a minute", HOUR_MICROS: "an hour"}
+LENGTHS = {1: "a microsecond", SECOND_US: "a second", MINUTE_US: "a minute", HOUR_MICROS: "an hour"}
 
 
 def cells(rule: Rule) -> list[str]:
@@ -109,9 +109,9 @@ def test_the_providers_of_ours_have_a_rule_for_every_resource():
     [
         ("aws", "on_demand", "suse", HOUR_MICROS),
         ("aws", "spot", "suse", HOUR_MICROS),
-        ("aws", "on_demand", "rhel", SECOND),
-        ("aws", "on_demand", "", SECOND),
-        ("gcp", "on_demand", "suse", SECOND),
+        ("aws", "on_demand", "rhel", SECOND_US),
+        ("aws", "on_demand", "", SECOND_US),
+        ("gcp", "on_demand", "suse", SECOND_US),
         ("somebody", "spot", "suse", 1),
     ],
 )

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.billing.charges import Billed, charge
+from cloudgpu.core.billing.charges import MachineCharge, charge
 from cloudgpu.core.billing.deductions import SustainedUseDiscount, sustained_use
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.model.facts import MachineGpus
@@ -24,8 +24,10 @@ ROW = machine(account="lab", region="us-central1", accelerators=())
 K80, T4 = (MachineGpus(f"NVIDIA {name}", 1, None, 1, None) for name in ("K80", "T4"))
 
 
-def bill(*uses: Usage, row: dict | None = None) -> list[Billed]:
-    return [Billed(ROW._replace(**row or {}), charge(one, DECEMBER, since=NOVEMBER, until=DECEMBER)) for one in uses]
+def bill(*uses: Usage, row: dict | None = None) -> list[MachineCharge]:
+    return [
+        MachineCharge(ROW._replace(**row or {}), charge(one, DECEMBER, since=NOVEMBER, until=DECEMBER)) for one in uses
+    ]
 
 
 def run(begin: str, end: str, price: str = "1.00", kind: str = "n1-standard-1", **facts) -> Usage:
@@ -109,7 +111,7 @@ def test_regions_accounts_and_gpus_are_pooled_apart():
 def test_a_month_of_31_days_has_quarters_of_its_own():
     october = datetime(2026, 10, 1, tzinfo=UTC)
     found = use("gcp", "2026-09-20 00:00", None, "1.00", kind="n1-standard-1")
-    line = Billed(ROW, charge(found, NOVEMBER, since=october, until=NOVEMBER))
+    line = MachineCharge(ROW, charge(found, NOVEMBER, since=october, until=NOVEMBER))
     (discount,) = sustained_use([line], october)
     assert usd(discount.amount) == Decimal("0.30") * 744
     assert discount.month == "2026-10"

@@ -14,7 +14,7 @@ from cloudgpu.core.billing.charges import charge
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.budgets.admission import admission_request
 from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, Scope
-from cloudgpu.core.budgets.commitments import Prices, StandIn
+from cloudgpu.core.budgets.commitments import Prices, SubstitutePrice
 from cloudgpu.core.budgets.enforcement import highest_admitted_price, longest_admitted
 from cloudgpu.core.model.facts import MachineSetup, record_of
 from cloudgpu.core.model.launch import Setup, Volume, setup_to_json
@@ -27,7 +27,7 @@ from tests.examples import some
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DOLLAR = 1_000_000_000
 HOUR = timedelta(hours=1)
-PRICES = Prices(lambda _row: None, lambda *_where: StandIn(DOLLAR // 5, "month", "the dearest known times 1.5"))
+PRICES = Prices(lambda _row: None, lambda *_where: SubstitutePrice(DOLLAR // 5, "month", "the dearest known times 1.5"))
 
 
 def row(name="m", *, price=DOLLAR, until=NOW + 8 * HOUR, beside=(), **more):
@@ -146,7 +146,7 @@ def test_the_price_of_another_region_is_none_and_one_by_changed_blocks_is():
     (verdict,) = admit(budget(), elsewhere).verdicts
     assert float(verdict.periods[0].requested.dollars) == pytest.approx(100 * 0.2 * 9.5 / 30)
     assert verdict.price_assumptions == ("m: disk: the dearest known times 1.5",)
-    own = replace(PRICES, attached_price=lambda *_where: StandIn(DOLLAR // 20, "month", ""))
+    own = replace(PRICES, attached_price=lambda *_where: SubstitutePrice(DOLLAR // 20, "month", ""))
     by_blocks = row(price=0, beside=[disk(why_maybe_less="billed for what was written")])
     (verdict,) = admission_request([budget()], by_blocks, [], lambda _since: (), own, NOW).admission().verdicts
     assert float(verdict.periods[0].requested.dollars) == pytest.approx(100 * 0.1 * 9.5 / 30)

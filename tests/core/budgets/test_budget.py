@@ -9,10 +9,10 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.billing.rates import intervals_cost, time_until_full
+from cloudgpu.core.billing.rates import intervals_cost, time_until_limit
 from cloudgpu.core.budgets.admission import budget_sums
 from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, LimitCurrency, Scope, budgets_of
-from cloudgpu.core.budgets.commitments import Prices, StandIn
+from cloudgpu.core.budgets.commitments import Prices, SubstitutePrice
 from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
 from cloudgpu.core.budgets.status import findings, status_of
 from cloudgpu.core.events.general_events import budget_removed, budget_set
@@ -26,7 +26,7 @@ from tests.core.machines import hourly, machine as any_machine
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 DOLLAR = 10**9
-PRICES = Prices(lambda _row: None, lambda *_where: StandIn(DOLLAR, "month", "assumed"))
+PRICES = Prices(lambda _row: None, lambda *_where: SubstitutePrice(DOLLAR, "month", "assumed"))
 
 
 def line(draft, seq):
@@ -57,7 +57,7 @@ def lab(dollars=10, span="month", *, days=0, **more):
 
 def stands(budget, *rows, now=NOW):
     counted = budget_sums([budget], rows, lambda _since: (), PRICES, now, frozenset())
-    today = budget_sums([budget], rows, lambda _since: (), replace(PRICES, today=True), now, frozenset())
+    today = budget_sums([budget], rows, lambda _since: (), replace(PRICES, at_spot_prices=True), now, frozenset())
     return status_of(counted[0], today[0], now)
 
 
@@ -155,7 +155,7 @@ def test_when_a_window_is_full_agrees_with_looking_at_every_moment(runs, rate, l
     found, now = [(begin, min(30, begin + lasts), each) for begin, lasts, each in runs], 30
     goes_on = [*found, (now, 99, rate)]
     full = [after for after in range(length + 1) if intervals_cost(goes_on, now + after - length, now + after) >= limit]
-    assert time_until_full(found, rate, length, now, limit) == (full[0] if full else None)
+    assert time_until_limit(found, rate, length, now, limit) == (full[0] if full else None)
 
 
 def test_a_forecast_takes_todays_spot_price_and_an_admission_never_does():
@@ -192,7 +192,7 @@ def test_a_new_period_falls_back():
 
 
 def stopping(one, *rows, warned=None):
-    return [(found.name, found.do) for found in budget_stops([one], rows, warned or {}, NOW)]
+    return [(found.name, found.action) for found in budget_stops([one], rows, warned or {}, NOW)]
 
 
 STOP = frozenset({Action.STOP})

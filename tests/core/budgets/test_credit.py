@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cloudgpu.core.budgets.credit import (
-    MAX_LASTS,
+    MAX_DURATION,
     CreditReading,
     credit_finding,
     credit_fit,
@@ -79,14 +79,14 @@ def test_what_is_carried_costs_no_more_than_there_is(left, hourly):
     else:
         seconds = lasts // timedelta(seconds=1)
         assert hourly.nanos * seconds <= left.nanos * 3600
-        assert lasts == MAX_LASTS or left.nanos * 3600 < hourly.nanos * (seconds + 1)
+        assert lasts == MAX_DURATION or left.nanos * 3600 < hourly.nanos * (seconds + 1)
 
 
 def test_a_spending_of_next_to_nothing_has_an_end_that_a_calendar_has():
     """$1,000 and the rest of a disk for a tenth of a cent a month: the year 83,000 has no date."""
     for nanos in (1, 1370):
         one = known("1000", "0")._replace(hourly=Money(nanos))
-        assert time_left(one.credit.remaining, one.hourly) == MAX_LASTS
+        assert time_left(one.credit.remaining, one.hourly) == MAX_DURATION
         assert str(credit_document(one, one.hourly, NOW)["ends_at"]).startswith("2126-")
 
 

@@ -18,7 +18,7 @@ from cloudgpu.core.billing.rates import billed_intervals, ended_intervals, inter
 from cloudgpu.core.billing.rules import rule_of, to_us
 from cloudgpu.core.budgets.admission import BudgetSums, admission_request, budget_sums
 from cloudgpu.core.budgets.budget import Budget, BudgetPeriod, Scope
-from cloudgpu.core.budgets.commitments import Prices, StandIn
+from cloudgpu.core.budgets.commitments import Prices, SubstitutePrice
 from cloudgpu.core.budgets.exposure import Exposure, exact_cost, exposure_of, flow_intervals, unit_of
 from cloudgpu.core.budgets.status import status_of
 from cloudgpu.core.events.log import Event
@@ -34,7 +34,7 @@ from tests.core.events.test_metering import ADDRESS, DAY, DISK, HOUR, USD, down,
 from tests.core.lives import START, asked, at, gone, line, price, priced, seen, settled
 from tests.examples import some
 
-PRICES = Prices(lambda _row: 3 * USD, lambda *_where: StandIn(USD // 5, "month", "the dearest known"))
+PRICES = Prices(lambda _row: 3 * USD, lambda *_where: SubstitutePrice(USD // 5, "month", "the dearest known"))
 FOR_EVER = 140 * DAY  # over a change of the year, of months of 28 days, and of the clock here and there
 ZONES = ["UTC", "America/New_York", "Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe"]
 SPANS = [
@@ -208,7 +208,7 @@ def test_how_a_budget_stands_is_the_same_by_what_is_stored(lab, some_budgets, se
     def stands(rows: list[Any], uses: list[tuple[str, Any]]) -> list[Any]:
         found: list[tuple[BudgetSums, ...]] = [
             budget_sums(some_budgets, rows, lambda _since: uses, one, now, volumes)
-            for one in (prices, replace(prices, today=today))
+            for one in (prices, replace(prices, at_spot_prices=today))
         ]
         each = [status_of(one, other, now) for one, other in zip(*found, strict=True)]
         return [

@@ -107,7 +107,7 @@ def test_the_cheapest_region_stands_for_a_type_and_markets_are_apart():
     found = cheapest_per_type(
         [offer("3", region="r1"), offer("2", region="r2"), offer("2", region="r0"), offer("1", market=Market.SPOT)]
     )
-    said = {(one.listed.market, one.listed.region, one.regions) for one in found}
+    said = {(one.listed.market, one.listed.region, one.region_count) for one in found}
     assert said == {(Market.ON_DEMAND, "r0", 3), (Market.SPOT, "r1", 1)}
 
 

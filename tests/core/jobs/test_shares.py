@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.billing.assignments import charges_by_key, cut_times
 from cloudgpu.core.billing.charges import charge, money, period_charges
-from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
+from cloudgpu.core.billing.cost_groups import CostQuery, Grouping, costs
 from cloudgpu.core.billing.line_items import line_items
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.jobs.shares import (
@@ -26,7 +26,7 @@ from tests.examples import some
 
 DOLLAR = 10**9 * PARTS_PER_NANO
 HOUR = 3600
-BY_JOB = CostQuery(By.JOB, UTC)
+BY_JOB = CostQuery(Grouping.JOB, UTC)
 SUMS = ("low", "amount", "high", "billed_us", "all_billed_us", "list_cost", "compared_cost")
 seconds = st.integers(-86_400, 41 * 86_400)
 moments = st.one_of(st.none(), seconds.map(lambda second: START + timedelta(seconds=second)))
@@ -66,8 +66,10 @@ def in_dollars(found):
 @given(ledgers(), many_jobs(), moments, moments)
 def test_rows_by_job_add_up_to_the_bill_exactly_and_none_is_negative(ledger, jobs, since, until):
     rows, ended = ledger
-    found = costs(rows, ended, NOW, CostQuery(By.JOB, UTC, since, until), machine_assignments(jobs))
-    plain = costs(rows, ended, NOW, CostQuery(By.MARKET, UTC, since, until)).total  # from every use, none of them cut
+    found = costs(rows, ended, NOW, CostQuery(Grouping.JOB, UTC, since, until), machine_assignments(jobs))
+    plain = costs(
+        rows, ended, NOW, CostQuery(Grouping.MARKET, UTC, since, until)
+    ).total  # from every use, none of them cut
     for name in SUMS:
         parts = [getattr(tally, name) for tally in found.groups.values()]
         assert sum(parts) == getattr(found.total, name) == getattr(plain, name), name
@@ -84,7 +86,7 @@ def test_the_lines_of_the_bill_by_job_are_the_rows_by_job(ledger, jobs, since, u
     shares = machine_assignments(jobs)
     bill = list(period_charges(rows, ended, NOW, since=since, until=until))
     items = list(line_items(bill, NOW, since=since, until=until, assigned=shares))
-    groups = costs(rows, ended, NOW, CostQuery(By.JOB, UTC, since, until), shares).groups
+    groups = costs(rows, ended, NOW, CostQuery(Grouping.JOB, UTC, since, until), shares).groups
     exact: dict[str, int] = {}
     for item in items:
         exact[item.job] = exact.get(item.job, 0) + item.charge.amount
@@ -135,7 +137,7 @@ def test_two_jobs_at_once_on_one_machine_share_that_time_and_nobody_has_the_rest
         job(2, attempt("cg-1", 4 * HOUR, 8 * HOUR, on=True)),
     ]
     assert in_dollars(costs([made], ended, NOW, BY_JOB, machine_assignments(jobs))) == {A: 3, B: 3, SHARED: 1, IDLE: 3}
-    within = CostQuery(By.JOB, UTC, START + timedelta(hours=2), START + timedelta(hours=6))
+    within = CostQuery(Grouping.JOB, UTC, START + timedelta(hours=2), START + timedelta(hours=6))
     assert in_dollars(costs([made], ended, NOW, within, machine_assignments(jobs))) == {A: 2, B: 1, SHARED: 1}
 
 

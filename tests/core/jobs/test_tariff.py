@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.billing.charges import money, period_charges
-from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
+from cloudgpu.core.billing.cost_groups import CostQuery, Grouping, costs
 from cloudgpu.core.billing.daily import daily_of, timed_usages
 from cloudgpu.core.billing.line_items import line_items
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
@@ -64,18 +64,18 @@ def test_what_is_asked_is_in_every_grouping_once_and_to_the_last_part(ledger: An
     ended = [one for one in ended if one[0] != "cg-0"]
     more = [*rows, *tariff_rows(jobs, rows)]
     asked = sum(map(exact, jobs))
-    for by in By:
+    for by in Grouping:
         query = CostQuery(by, UTC)
         before = costs(rows, ended, NOW, query).total.amount
         found = costs(more, ended, NOW, query, machine_assignments(jobs))
         assert found.total.amount == before + asked, by
         assert sum(one.amount for one in found.groups.values()) == found.total.amount, by
-    by_job = costs(more, ended, NOW, CostQuery(By.JOB, UTC), machine_assignments(jobs)).groups
+    by_job = costs(more, ended, NOW, CostQuery(Grouping.JOB, UTC), machine_assignments(jobs)).groups
     for job in jobs:
         assert (by_job[job.id].amount if job.id in by_job else 0) == exact(job)
         assert tariff_cost(job, NOW) == money(exact(job))
     items = list(line_items(period_charges(more, ended, NOW), NOW, assigned=machine_assignments(jobs)))
-    total = costs(more, ended, NOW, CostQuery(By.JOB, UTC)).total
+    total = costs(more, ended, NOW, CostQuery(Grouping.JOB, UTC)).total
     assert sum(one.amount.nanos for one in items) == money(total.amount).nanos
     days = daily_of(more, timed_usages(more, ended, NOW), UTC, since=None, until=None)
     assert days.total.amount == total.amount
@@ -86,10 +86,10 @@ def test_it_is_the_jobs_owners_and_a_kind_of_its_own() -> None:
     job = asking(1, 250_000_000, 4, slurm_run(0, 7200))
     more = [login, *tariff_rows([job], [login])]
     for by, key in (
-        (By.OWNER, "bob"),
-        (By.PROJECT, "vision"),
-        (By.RESOURCE, "slurm"),
-        (By.INSTANCE, tariff_record_id(job)),
+        (Grouping.OWNER, "bob"),
+        (Grouping.PROJECT, "vision"),
+        (Grouping.RESOURCE, "slurm"),
+        (Grouping.INSTANCE, tariff_record_id(job)),
     ):
         groups = costs(more, ended, NOW, CostQuery(by, UTC)).groups
         assert money(groups[key].amount) == Money(2_000_000_000), by

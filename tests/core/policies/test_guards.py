@@ -45,9 +45,11 @@ def passes(machine: Machine, *numbers: float, judged: Any = None, **more: Any) -
     return [machine.decided(number, judged or idle(), **more) for number in numbers]
 
 
-def over(machine: Machine) -> tuple[budget_stops.Stop, ...]:
+def over(machine: Machine) -> tuple[budget_stops.PlannedStop, ...]:
     do = budget_stops.BudgetAction(gentlest_ending(machine.machine))
-    return (budget_stops.Stop(machine.id, machine.id, "lab", do, "the budget lab is passed: $301.00 of $300.00"),)
+    return (
+        budget_stops.PlannedStop(machine.id, machine.id, "lab", do, "the budget lab is passed: $301.00 of $300.00"),
+    )
 
 
 def test_renew_until_and_budgets_terminate_where_nothing_gentler_exists() -> None:

@@ -18,7 +18,7 @@ from cloudgpu.core.policies.policy import Idle, Policy, ReaperAction, Rule, Rule
 from cloudgpu.core.reaper.clusters import blocked_by_other_nodes, with_cluster_activity
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import Decision, MachineView
-from cloudgpu.core.reaper.seen import machines_to_query, with_report
+from cloudgpu.core.reaper.seen import to_ask, with_report
 from cloudgpu.core.values.times import iso
 from tests.core import deciding
 from tests.core.deciding import DEFAULT, TEN, UNKNOWN, active, idle, minute
@@ -186,9 +186,12 @@ def test_the_latest_hold_and_lease_and_the_earliest_renew_until_count_for_all() 
 @pytest.mark.parametrize("which", range(4))
 def test_a_budget_that_stops_one_node_stops_all(which: int) -> None:
     nodes = cluster()
-    warn = [budget_stops.Stop(one.id, one.id, "lab", budget_stops.BudgetAction.WARN, "passed") for one in nodes]
+    warn = [budget_stops.PlannedStop(one.id, one.id, "lab", budget_stops.BudgetAction.WARN, "passed") for one in nodes]
     assert joint(decided(nodes, [active()] * 4, stops=warn))[:2] == ("warn", "budget")
-    stops = [replace(one, do=budget_stops.BudgetAction.STOP) if one.machine == nodes[which].id else one for one in warn]
+    stops = [
+        replace(one, action=budget_stops.BudgetAction.STOP) if one.machine_id == nodes[which].id else one
+        for one in warn
+    ]
     assert joint(decided(nodes, [active()] * 4, stops=stops))[:2] == ("stop", "budget")
 
 
@@ -278,10 +281,10 @@ def test_all_nodes_are_asked_or_none() -> None:
     nodes = cluster()
     nodes[3].see(95, "running", billed=True)
     known = seen_of(nodes, [None] * 4, None)
-    assert [one.id for one in machines_to_query(known, minute(100))] == [one.id for one in nodes]
+    assert [one.id for one in to_ask(known, minute(100))] == [one.id for one in nodes]
     spoken = [replace(known[0], last_active=minute(90)), *known[1:]]
-    assert machines_to_query(spoken, minute(100)) == []
-    assert machines_to_query(known, minute(5)) == []
+    assert to_ask(spoken, minute(100)) == []
+    assert to_ask(known, minute(5)) == []
 
 
 def test_the_queue_is_read_from_the_answer_of_node_0_alone() -> None:
@@ -335,7 +338,7 @@ def test_whatever_the_nodes_do_one_decision_holds_for_all_that_run_and_no_part_i
 ) -> None:
     nodes, judged = drawn
     stops = (
-        [budget_stops.Stop(nodes[over].id, "x", "lab", budget_stops.BudgetAction.STOP, "passed")]
+        [budget_stops.PlannedStop(nodes[over].id, "x", "lab", budget_stops.BudgetAction.STOP, "passed")]
         if over < len(nodes)
         else []
     )

@@ -40,8 +40,8 @@ def what(decision: Decision) -> tuple[str, str]:
     return str(decision.do), str(decision.rule)
 
 
-def over(machine: Machine, do: budget_stops.BudgetAction = budget_stops.BudgetAction.STOP) -> budget_stops.Stop:
-    return budget_stops.Stop(machine.id, machine.id, "lab", do, "the budget lab is passed: $301.00 of $300.00")
+def over(machine: Machine, do: budget_stops.BudgetAction = budget_stops.BudgetAction.STOP) -> budget_stops.PlannedStop:
+    return budget_stops.PlannedStop(machine.id, machine.id, "lab", do, "the budget lab is passed: $301.00 of $300.00")
 
 
 # --- the rules -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.billing.charges import charge, cost_timeline
-from cloudgpu.core.billing.daily import Sums
+from cloudgpu.core.billing.daily import CostRange
 from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
 from cloudgpu.core.reaper.savings import idle_cost
 from tests.core.costing import NOW, START, segment, use
@@ -26,7 +26,7 @@ def of(hours, *uses, **period):
 
 
 def test_a_quarter_of_an_hour_idle_costs_a_quarter_of_it():
-    assert of([hour(0, gpu=1800, used=900, idle=900)], use(0, 3600)) == Sums(*(DOLLAR // 4,) * 3)
+    assert of([hour(0, gpu=1800, used=900, idle=900)], use(0, 3600)) == CostRange(*(DOLLAR // 4,) * 3)
 
 
 def test_what_nobody_knows_is_nothing_at_least_and_all_at_most():
@@ -38,7 +38,7 @@ def test_each_hour_has_its_own_price():
     """$1 in the first hour, $3 in the second: half of each idle costs 50 cents and 1.50."""
     run = use(0, 7200, segments=(segment(1_000_000_000), segment(3_000_000_000, 3600)))
     found = of([hour(0, gpu=1800, idle=1800), hour(1, gpu=1800, idle=1800)], run)
-    assert found == Sums(*(2 * DOLLAR,) * 3)
+    assert found == CostRange(*(2 * DOLLAR,) * 3)
 
 
 def test_two_runs_within_an_hour_are_shared_by_what_was_billed():

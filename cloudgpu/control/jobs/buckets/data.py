@@ -70,12 +70,12 @@ def bucket_data(
     Raises InvalidRequest for a bucket or prefix with nothing in it, MissingExtra for an SDK that is not installed,
     AuthFailed, ProviderUnavailable.
     """
-    summaries = []
+    planned = []
     for record, address, bucket, objects in _list_sources(session, data, launch_options):
         total_bytes, region = sum(bucket_object.size for _, bucket_object in objects), bucket.region()
         traffic = traffic_text(address.cloud, region, total_bytes, location)
-        summaries.append(BucketData(record["source"], record["target"], len(objects), total_bytes, region, traffic))
-    return tuple(summaries)
+        planned.append(BucketData(record["source"], record["target"], len(objects), total_bytes, region, traffic))
+    return tuple(planned)
 
 
 def _list_sources(

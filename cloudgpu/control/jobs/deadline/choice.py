@@ -81,15 +81,15 @@ def read_watch_record(directory: Path) -> WatchRecord:
     return WatchRecord()
 
 
-def record_observation(directory: Path, job: Job, remote_state: RemoteState | None, now: datetime) -> WatchRecord:
+def record_observation(directory: Path, job: Job, remote: RemoteState | None, now: datetime) -> WatchRecord:
     """Record that a job was observed now, with its command's state; return the updated record."""
     earlier, now_s = read_watch_record(directory), now.timestamp()
     gaps = earlier.gaps if earlier.last is None else [*earlier.gaps, max(0.0, now_s - earlier.last)]
     attempt_number = len(job.attempts)
     is_same_attempt = earlier.attempt == attempt_number
-    is_running = remote_state is not None and remote_state.phase in _RUNNING_PHASES
+    is_running = remote is not None and remote.phase in _RUNNING_PHASES
     noticed = earlier.noticed if is_same_attempt else None
-    if remote_state is not None and remote_state.notice and noticed is None:
+    if remote is not None and remote.notice and noticed is None:
         noticed = now_s
     alive = now_s if is_running else earlier.alive if is_same_attempt else None
     record = WatchRecord(now_s, alive, attempt_number, noticed, gaps[-MAX_GAPS:], earlier.priced)
@@ -112,13 +112,13 @@ def noticed_at(directory: Path, attempt: Attempt) -> datetime | None:
 
 
 def choice_of(
-    session: Session, job: Job, machine: Machine | None, remote_state: RemoteState | None, directory: Path
+    session: Session, job: Job, machine: Machine | None, remote: RemoteState | None, directory: Path
 ) -> Choice:
     """Return where a job with a deadline is to run now; raise or clear the alert that it will be late."""
     now = session.clock()
-    record = record_observation(directory, job, remote_state, now)
+    record = record_observation(directory, job, remote, now)
     margins = measured_margins(session, job, record.gaps)
-    status = current_status(job, machine, remote_state, record, margins, now)
+    status = current_status(job, machine, remote, record, margins, now)
     record_finding(
         session,
         job_alert_key(job, "late"),
@@ -131,7 +131,7 @@ def choice_of(
         return choice
     if not (_has_disk_space(directory) and _write_record(directory, replace(record, priced=now.timestamp()))):
         return choice
-    reason = reason_to_move(session, job, machine, remote_state, status, margins, directory)
+    reason = reason_to_move(session, job, machine, remote, status, margins, directory)
     return choice if reason is None else replace(choice, why=reason, moves=True)
 
 
@@ -148,16 +148,11 @@ def _spot_policy(name: str, _job_id: str) -> Policy:
 
 
 def current_status(
-    job: Job,
-    machine: Machine | None,
-    remote_state: RemoteState | None,
-    record: WatchRecord,
-    margins: Margins,
-    now: datetime,
+    job: Job, machine: Machine | None, remote: RemoteState | None, record: WatchRecord, margins: Margins, now: datetime
 ) -> DeadlineStatus:
     """Return the work that a job has done and saved, and the time that it has left, as this sync has seen it."""
     attempt = job.attempt if machine is not None and machine.terminated_at is None else None
-    progress = None if remote_state is None else remote_state.progress
+    progress = None if remote is None else remote.progress
     if progress is None and job.progress is not None:
         progress = job.progress[:2]
     running_at = None if record.alive is None else _from_epoch(record.alive)
@@ -243,11 +238,11 @@ def newest_checkpoint_copy(directory: Path) -> StoredCheckpoint | None:
 
 @contextmanager
 def recording_saved_work(
-    job: Job, remote_state: RemoteState, directory: Path, write: Callable[[str, float], None]
+    job: Job, remote: RemoteState, directory: Path, write: Callable[[str, float], None]
 ) -> Iterator[None]:
     """At the end of this context, in which checkpoints are copied, record how much work the newest copy holds.
 
-    Only for a job with a deadline. `remote_state` is the machine's before the copying, and `directory` has the copies.
+    Only for a job with a deadline. `remote` is the machine's state before the copying, and `directory` has the copies.
     `write` gets the checkpoint's name and the seconds of work.
     """
     if job.deadline is None:
@@ -256,27 +251,25 @@ def recording_saved_work(
     earlier_copy = newest_checkpoint_copy(directory)
     yield
     newest_copy = newest_checkpoint_copy(directory)
-    work_s = None if newest_copy is None else _copied_work_s(job, remote_state, earlier_copy, newest_copy)
+    work_s = None if newest_copy is None else _copied_work_s(job, remote, earlier_copy, newest_copy)
     if newest_copy is not None and work_s is not None and work_s > (0.0 if job.saved is None else job.saved.work_s):
         write(newest_copy.name, work_s)
 
 
 def _copied_work_s(
-    job: Job, remote_state: RemoteState, earlier_copy: StoredCheckpoint | None, newest_copy: StoredCheckpoint
+    job: Job, remote: RemoteState, earlier_copy: StoredCheckpoint | None, newest_copy: StoredCheckpoint
 ) -> float | None:
     """Return how many seconds of the work `newest_copy` holds; None where that cannot be told.
 
-    `remote_state` is the machine's, and `earlier_copy` the newest copy, before the copying that made `newest_copy`. It
+    `remote` is the machine's state, and `earlier_copy` the newest copy, before the copying that made `newest_copy`. It
     can be told where `newest_copy` was the newest checkpoint on the machine then, or was finished since.
     """
-    if remote_state.checkpointed is None or remote_state.started is None:
+    if remote.checkpointed is None or remote.started is None:
         return None
     is_new = earlier_copy is None or newest_copy.number > earlier_copy.number
-    if newest_copy.name != remote_state.checkpoints[0] and not (
-        is_new and newest_copy.name not in remote_state.checkpoints
-    ):
+    if newest_copy.name != remote.checkpoints[0] and not (is_new and newest_copy.name not in remote.checkpoints):
         return None
-    return job.attempts[-1].work_before_s + max(0.0, remote_state.checkpointed - remote_state.started)
+    return job.attempts[-1].work_before_s + max(0.0, remote.checkpointed - remote.started)
 
 
 def _from_epoch(epoch: float) -> datetime:
@@ -287,7 +280,7 @@ def reason_to_move(
     session: Session,
     job: Job,
     machine: Machine,
-    remote_state: RemoteState | None,
+    remote: RemoteState | None,
     status: DeadlineStatus,
     margins: Margins,
     directory: Path,
@@ -298,7 +291,7 @@ def reason_to_move(
     job stays where it is. Raises LedgerUnavailable.
     """
     attempt = job.attempt
-    if attempt is None or machine.price is None or remote_state is None:
+    if attempt is None or machine.price is None or remote is None:
         return None
     try:
         current_offer = _current_offer(session, machine)
@@ -319,7 +312,7 @@ def reason_to_move(
         raise
     except CloudgpuError:
         return None
-    transfer_cost = _transfer_cost(job.spec["bytes"], machine, remote_state, directory, current_offer, new_offer)
+    transfer_cost = _transfer_cost(job.spec["bytes"], machine, remote, directory, current_offer, new_offer)
     new_prices = replace(new_prices, transfer_cost=transfer_cost.nanos)
     estimate = saving(running, current_prices, new_prices, spot_history, now)
     return _move_sentence(new_offer, current_offer, estimate.saves - estimate.costs) if estimate.pays else None
@@ -371,12 +364,7 @@ def _with_price_history(offer: Offer, prices: Sequence[Price], now: datetime) ->
 
 
 def _transfer_cost(
-    snapshot_bytes: int,
-    machine: Machine,
-    remote_state: RemoteState,
-    directory: Path,
-    current_offer: Offer,
-    new_offer: Offer,
+    snapshot_bytes: int, machine: Machine, remote: RemoteState, directory: Path, current_offer: Offer, new_offer: Offer
 ) -> Money:
     """Return what a move costs at most for the data that the old machine sends and the new one receives.
 
@@ -385,11 +373,11 @@ def _transfer_cost(
     machine has traffic prices, it does not send the data from buckets.
     """
     copies = stored_checkpoints(directory / "checkpoints")
-    checkpoint_bytes, data_bytes = copies[-1].bytes if copies else 0, remote_state.data[1] if remote_state.data else 0
+    checkpoint_bytes, data_bytes = copies[-1].bytes if copies else 0, remote.data[1] if remote.data else 0
     offer_prices = machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices))
     current, sent_bytes = current_offer.configuration, checkpoint_bytes
     if new_offer.configuration.region != current.region:
-        sent_bytes += remote_state.results_bytes + (0 if offer_prices else data_bytes)
+        sent_bytes += remote.results_bytes + (0 if offer_prices else data_bytes)
     egress = None if offer_prices else egress_rate(current.provider, current.region, sent_bytes)
     received_bytes, egress_price = (
         snapshot_bytes + checkpoint_bytes + data_bytes,

@@ -78,11 +78,8 @@ def volume_for(results_to: str | None, data: Sequence[DataRecord], volume: str |
 
     Raises InvalidRequest where two are named: a machine has one.
     """
-    named_volumes = [
-        source
-        for source in (results_to, *(record["source"] for record in data))
-        if source and source.startswith(VOLUME)
-    ]
+    sources = (results_to, *(record["source"] for record in data))
+    named_volumes = [source for source in sources if source and source.startswith(VOLUME)]
     attached = parse_volume(volume)
     for source in named_volumes:
         name = source.removeprefix(VOLUME)

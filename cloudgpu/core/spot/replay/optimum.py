@@ -113,9 +113,9 @@ class _Search:
         machines = list(zip(tick_costs, availability, after, strict=False))
         for index in reversed(range(self.ticks)):
             least, next_tick = idle[index + 1], index + 1
-            for tick_cost, up, values in machines:
+            for run, up, values in machines:
                 if up[index]:
-                    values[index] = cost_if_kept = values[next_tick] + tick_cost
+                    values[index] = cost_if_kept = values[next_tick] + run
                     least = min(least, cost_if_kept + start_cost)
                 else:
                     values[index] = inf
@@ -187,9 +187,9 @@ class _Search:
 
     def _within_limit(self, index: int, state: int, labels: list[_Label], limit: float) -> list[_Label]:
         """Return the labels whose lower bound is within the limit."""
-        work_less_elapsed = self.work - index * self.tick
+        work_done = self.work - index * self.tick
         for price, after in self.bounds:
-            max_cost = limit - after[state][index] - price * work_less_elapsed
+            max_cost = limit - after[state][index] - price * work_done
             labels = [label for label in labels if label[1] + price * label[0] <= max_cost]
         return labels
 

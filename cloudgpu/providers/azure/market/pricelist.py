@@ -228,7 +228,7 @@ def _prices_by_market(azure: Azure, price_api: RetailPrices, type_region: PriceK
     except CloudgpuError:
         return {}
     return {
-        machine.key.market: machine.per_hour()
+        machine.key.market: machine.hourly_price()
         for machine in part.rows
         if machine.key.market is not None and machine.key.item == name
     }

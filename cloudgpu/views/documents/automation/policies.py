@@ -38,7 +38,7 @@ class Schedule(_ScheduleKeywords):
     """Until when machines stay off: `mon 07:00`; null: they are stopped once, and may be started again at once."""
 
 
-class CommonPolicyFields(TypedDict):
+class PolicyHead(TypedDict):
     """What a list of policies and one policy have in common; a part of documents, not one of its own."""
 
     name: str
@@ -53,7 +53,7 @@ class CommonPolicyFields(TypedDict):
     """The limits allow a launch under it."""
 
 
-class PolicySummary(CommonPolicyFields):
+class PolicySummary(PolicyHead):
     """A policy in a list."""
 
     source: str | None
@@ -158,7 +158,7 @@ class RetentionRule(TypedDict):
     """`warn`, `image` or `terminate` of machines, `warn` or `remove` of images."""
 
 
-class PolicyDocument(CommonPolicyFields):
+class PolicyDocument(PolicyHead):
     """What a policy says."""
 
     lease_s: float

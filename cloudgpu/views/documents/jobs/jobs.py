@@ -7,7 +7,7 @@ from cloudgpu.views.documents.machines.plans import Plan
 from cloudgpu.views.documents.parts import Market, NamedMachine, OfAccount, State, Time, Usd
 
 JobState = Annotated[str, _State]
-EndedBy = Annotated[str, Literal["command", "cloudgpu"]]
+By = Annotated[str, Literal["command", "cloudgpu"]]
 ExpectedBy = Annotated[str, Literal["progress", "timeout"]]
 
 
@@ -88,7 +88,7 @@ class JobExit(TypedDict):
     """The signal that ended the command; null for none."""
     code: int
     """What `run` exits with."""
-    by: EndedBy
+    by: By
     """`command`: it ended by itself. `cloudgpu`: it was ended, or never began."""
 
 

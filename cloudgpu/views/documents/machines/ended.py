@@ -40,7 +40,7 @@ class RetainedFiles(TypedDict):
     """How many there are."""
 
 
-class OtherOwnersMachine(NamedMachine):
+class OthersMachine(NamedMachine):
     """A machine of somebody else, which is left alone."""
 
     owner: str
@@ -65,7 +65,7 @@ class DownDocument(TypedDict):
     """
     failed: list[Fault]
     """Machines whose end could not be verified."""
-    others: list[OtherOwnersMachine]
+    others: list[OthersMachine]
     """With `--all`, in a team: machines of others, which are left alone: `name`, `id`, `owner`."""
     queried: list[AccountAnswer]
     """With `--all`: the accounts that were queried."""

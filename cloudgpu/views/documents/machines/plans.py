@@ -175,7 +175,7 @@ class AttachedCost(TypedDict):
     """What it costs a month of 730 hours; null: no price is known."""
 
 
-class PlannedAttachedCost(AttachedCost):
+class Extra(AttachedCost):
     """What is paid in addition to the machine."""
 
     low_usd_per_month: Usd | None
@@ -271,7 +271,7 @@ class Plan(MachineOrPlan):
     """On-demand offers are among them, though spot was requested."""
     setup: Setup
     """What it is set up with, apart from its type."""
-    attached_costs: list[PlannedAttachedCost]
+    attached_costs: list[Extra]
     """What is paid in addition to the machine."""
     budgets: list[BudgetFit]
     """How it fits the budgets that cover it; empty if nothing is launched."""

@@ -20,7 +20,7 @@ class Region(TypedDict):
     """Where, exactly."""
 
 
-class RegionsAnswer(OfAccount):
+class RegionsHead(OfAccount):
     """The request for an account's regions, and the regions."""
 
     gpu: str | None
@@ -33,7 +33,7 @@ class RegionsAnswer(OfAccount):
     """Regions that did not answer, and round trips that failed; exit code 8 then."""
 
 
-class RegionsDocument(RegionsAnswer):
+class RegionsDocument(RegionsHead):
     """An account's regions."""
 
     live: bool

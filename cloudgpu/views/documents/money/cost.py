@@ -224,7 +224,7 @@ class Deductions(TypedDict):
     """The credits of config.toml; null where it has none."""
 
 
-class CostGrouping(CountedDays):
+class CostHead(CountedDays):
     """What is counted, and how it is grouped."""
 
     by: str
@@ -244,7 +244,7 @@ class DayCost(TypedDict):
     """What it cost."""
 
 
-class CostDocument(CostToCome, CostNotes, Deductions, CostGrouping):
+class CostDocument(CostToCome, CostNotes, Deductions, CostHead):
     """What machines have cost.
 
     Rounding: `usd` of the groups adds up to `usd` of the total to the last digit.

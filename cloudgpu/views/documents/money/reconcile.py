@@ -41,7 +41,7 @@ class GapReason(TypedDict):
     """A sentence."""
 
 
-class TotalsByCategory(TypedDict):
+class PartTotals(TypedDict):
     """Amounts by service category: `compute`, `storage`, `address`, `egress`, `tax`, `credit`, `other`."""
 
     ledger: dict[str, Usd]
@@ -77,7 +77,7 @@ class ReconciledResource(TypedDict):
     """The largest reason's kind, or `agrees`."""
     reasons: list[GapReason]
     """The largest first; they add up to the discrepancy."""
-    parts: TotalsByCategory
+    parts: PartTotals
     """`ledger` and `bill`: dollars for `compute`, `storage`, `address`, `egress`, `tax`, `credit`, `other`."""
 
 
@@ -97,7 +97,7 @@ class Unmatched(OtherLedgers):
     """The same by service category: `compute`, `storage`, `address`, `egress`, `tax`, `credit`, `other`."""
 
 
-class ReconcileBasis(TypedDict):
+class ReconcileHead(TypedDict):
     """What was compared with the ledger."""
 
     file: str
@@ -118,7 +118,7 @@ class ReconcileBasis(TypedDict):
     """The rates, with their dates, at which other currencies were converted into dollars."""
 
 
-class ReconcileDocument(ReconcileBasis):
+class ReconcileDocument(ReconcileHead):
     """The ledger compared with the cloud's own bill."""
 
     resources: list[ReconciledResource]

@@ -115,7 +115,7 @@ class ReportMachine(OfAccount, BilledTimes):
     """How many of its charges have no price."""
 
 
-class UnlistedMachines(CostBounds, BilledTimes):
+class ReportRest(CostBounds, BilledTimes):
     """The machines that are not listed."""
 
     number: int
@@ -263,7 +263,7 @@ class ReportDocument(CostToCome, CostNotes, CountedDays):
     """The most expensive first, 200 at most."""
     machines_left_out: int
     """How many more there are."""
-    other_machines: UnlistedMachines
+    other_machines: ReportRest
     """The sum of those."""
     named_resources: RetainedSum
     """Volumes and images together; they, `machines` and `other_machines` add up to the total."""

@@ -131,7 +131,7 @@ def test_what_is_no_price_is_refused_by_name(aws, asked, price, why):
     (part,) = (part for part in asked().parts if part.scope == "us-east-1 list")
     assert ON_DEMAND not in {row.key for row in part.rows}
     (refused,) = part.refused
-    assert refused.row == "SKU-g5.xlarge (g5.xlarge)"
+    assert refused.name == "SKU-g5.xlarge (g5.xlarge)"
     assert why in refused.why
 
 
@@ -142,4 +142,4 @@ def test_two_prices_for_one_thing_are_both_refused(aws, asked):
     aws.model.list_products.append(json.dumps({"product": twin, "terms": terms}))
     (part,) = (part for part in asked().parts if part.scope == "us-east-1 list")
     assert ON_DEMAND not in {row.key for row in part.rows}
-    assert [(one.row, "two prices" in one.why) for one in part.refused] == [("TWIN (g5.xlarge)", True)]
+    assert [(one.name, "two prices" in one.why) for one in part.refused] == [("TWIN (g5.xlarge)", True)]

@@ -173,7 +173,7 @@ def test_what_is_no_price_is_refused_by_name(azure_prices, asked, usd, why):
     azure_prices.items = [one for one in azure_prices.items if one["armSkuName"] != "Standard_NC24ads_A100_v4"]
     azure_prices.items.append(machine("Standard_NC24ads_A100_v4", usd, "eastus"))
     (one,) = refused(asked())
-    assert "NC24ads A100 v4" in one.row
+    assert "NC24ads A100 v4" in one.name
     assert why in one.why
 
 

@@ -163,7 +163,7 @@ def test_a_part_that_is_no_price_is_refused_and_what_needs_it_has_none(google, a
     google.skus.append(sku("Nvidia Tesla A100 GPU running in Americas", usd, currency=currency))
     found = asked()
     (refused,) = found.parts[0].refused
-    assert "Nvidia Tesla A100 GPU" in refused.row
+    assert "Nvidia Tesla A100 GPU" in refused.name
     assert why in refused.why
     assert A2 not in rows(found)
     assert RowKey("a2-ultragpu-1g", "us-central1", Market.ON_DEMAND) in rows(found)
