@@ -26,10 +26,10 @@ from cloudgpu.providers.shared.calls import FIRST_REPORT_AFTER_S, count_request
 
 PROVIDER = "gcp"  # the provider, as its accounts in config.toml and the catalogue call it
 MAX_SENDS = 5  # of a read, or of a change that Google knows again by its request id
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0  # before a call is sent again
 PAGE_SIZE = 500  # entries of one page: Google's maximum
-MAX_PAGES = 500
-NOT_IMPLEMENTED = 501
+MAX_PAGES = 500  # of one list: more are taken for a list without an end
+NOT_IMPLEMENTED = 501  # HTTP status
 MAX_CONNECTIONS = 10  # that Google's client keeps for later calls; it warns of, and throws away, every further one
 _ADDRESS = re.compile(r"(?:https?://)?[A-Za-z0-9.-]+(?::\d{1,5})?|https?://\[[0-9a-fA-F:.]+\](?::\d{1,5})?")
 _READ_VERBS = ("get", "list", "aggregatedList", "listUsable", "test")

@@ -36,13 +36,13 @@ from cloudgpu.providers.shared.errors import (
     unanswered_error,
 )
 
-DELETE = "compute.instances.delete"
+DELETE_ACTION = "compute.instances.delete"
 UNAUTHENTICATED_STATUS, NOT_FOUND_STATUS, TOO_MANY_REQUESTS = 401, 404, 429
 _FIRST_ERROR_STATUS = 400  # HTTP
 _CALL_PREFIX = re.compile(
     r"^(?:GET|POST|PUT|PATCH|DELETE) https?://\S+: "
 )  # what Google's client puts before the message
-_PERMISSION = re.compile(r"'([a-z]+\.[A-Za-z]+\.[A-Za-z]+)'")
+_QUOTED_PERMISSION = re.compile(r"'([a-z]+\.[A-Za-z]+\.[A-Za-z]+)'")
 # Google's words: a token has to be "short-lived ... and in a reasonable timeframe", with a check of its `iat`.
 _CLOCK_IS_WRONG = re.compile(r"Invalid JWT: .*\b(iat|reasonable timeframe)\b")
 # Google's words for a machine that is not to be deleted, with the reason invalidResourceUsage, as reported in
@@ -157,7 +157,7 @@ def _error_of_answer(error: Any, call: CallContext) -> CloudgpuError:
         )
     code = next(_codes(error), "")
     text = _CALL_PREFIX.sub("", str(error.message or ""))
-    if call.action == DELETE and _PROTECTED.search(text):
+    if call.action == DELETE_ACTION and _PROTECTED.search(text):
         return protected_from_deletion(call)
     headers = getattr(error.response, "headers", None) or {}
     if status == UNAUTHENTICATED_STATUS and is_skewed(headers, call.now):
@@ -194,30 +194,30 @@ def _error_of_code(
     if code in BILLING:
         return _no_billing_account_error(code, call)
     if code in DENIED:
-        named_permission = _PERMISSION.search(message)
+        named_permission = _QUOTED_PERMISSION.search(message)
         credentials_text = f"The Google credentials of account {call.account} ({call.who})"
-        where = f" in the project {call.project}" if call.project else ""
+        project_text = f" in the project {call.project}" if call.project else ""
         return denied_error(
-            credentials_text, named_permission[1] if named_permission else permission_of(call.action), where
+            credentials_text, named_permission[1] if named_permission else permission_of(call.action), project_text
         )
-    meaning = (
+    mapping = (
         ERROR_MAPPINGS[CODE_BY_STATUS[TOO_MANY_REQUESTS]]
         if status == TOO_MANY_REQUESTS
         else ERROR_MAPPINGS.get(code, UNKNOWN)
     )
     if code in NOT_FOUND:
-        meaning = _not_found_meaning(meaning, message, call)
+        mapping = _not_found_mapping(mapping, message, call)
     sentence = f"{call.recipient} refused {call.action}: {shorten(message)} ({code or status or 'no code'})."
-    return refusal_error(meaning, sentence, value=call.value, region=_region(call.where), headers=headers)
+    return refusal_error(mapping, sentence, value=call.value, region=_region(call.where), headers=headers)
 
 
-def _not_found_meaning(meaning: ErrorMapping, message: str, call: CallContext) -> ErrorMapping:
-    """Return the meaning of "not found": InstanceNotFound only where a call about a machine did not find the machine.
+def _not_found_mapping(mapping: ErrorMapping, message: str, call: CallContext) -> ErrorMapping:
+    """Return the error of "not found": InstanceNotFound only where a call about a machine did not find the machine.
 
     Google answers the same for a missing project or zone; then nothing is known of the machine.
     """
     if not call.action.startswith("compute.instances."):
-        return meaning
+        return mapping
     quoted_name = _QUOTED_NAME.search(message)
     is_about_another_resource = (
         quoted_name is not None and quoted_name[1].startswith("projects/") and "/instances/" not in quoted_name[1]

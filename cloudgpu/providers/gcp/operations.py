@@ -18,7 +18,7 @@ from cloudgpu.providers.shared.calls import WaitReports
 DONE = "DONE"
 DEFAULT_WAIT = timedelta(minutes=5)  # how long to wait where the caller has no deadline
 _SCOPE = re.compile(r"/(zone|region)s/([a-z0-9-]+)/")
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0  # between two polls
 
 
 def wait_for(

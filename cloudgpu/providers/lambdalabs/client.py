@@ -27,7 +27,7 @@ from cloudgpu.providers.rest.client import LOOPBACK, Answer, CloudApi, RestClien
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.shared.account import CloudAccount, write_file
 
-CLOUD = "Lambda Cloud"
+CLOUD = "Lambda Cloud"  # its name in messages
 KEY_NAME = "cloudgpu"
 # Lambda's description: one request a second, a launch every 12 seconds.
 MIN_INTERVALS_S = {"*": 1.0, "launch": 12.0}

@@ -45,7 +45,7 @@ ERROR_MAPPINGS = error_mappings(
     },
     remedies={"request": "Report it: cloudgpu sent what Lambda does not take."},
 )
-_MEANING_BY_STATUS = {
+_MAPPING_BY_STATUS = {
     401: ErrorMapping(AuthFailed, "credential", _NEW_KEY_REMEDY)
 }  # without a code: other pages may be a proxy's
 _SERVER_ERROR = 500  # the first HTTP status of a server's error
@@ -67,8 +67,8 @@ def error_of_answer(answer: Answer) -> CloudgpuError:
     sentence = f"Lambda Cloud says: {shorten(str(text or code or f'status {answer.status}'))}."
     if answer.status >= _SERVER_ERROR or code.startswith("provider/"):
         return refusal_error(RETRY_LATER, sentence, value=code or None, region="")
-    meaning = ERROR_MAPPINGS.get(code) or (UNKNOWN if code else _MEANING_BY_STATUS.get(answer.status, UNKNOWN))
-    return refusal_error(meaning, sentence, value=code or None, region="", headers=answer.headers)
+    mapping = ERROR_MAPPINGS.get(code) or (UNKNOWN if code else _MAPPING_BY_STATUS.get(answer.status, UNKNOWN))
+    return refusal_error(mapping, sentence, value=code or None, region="", headers=answer.headers)
 
 
 def unreadable_error(what: str) -> ProviderUnavailable:

@@ -138,7 +138,10 @@ class LocalProvider:
                     stored.record.get("gpus", 0) if stored is not None and is_running and path.name != except_id else 0
                 )
                 if gpu_count and self._is_here(Layout(path)):
-                    free, names = free - gpu_count, [*names, translate.tags(Layout(path)).get(TAG_NAME, path.name)]
+                    free, names = (
+                        free - gpu_count,
+                        [*names, translate.tags(Layout(path)).get(TAG_NAME, path.name)],
+                    )
         if requested <= free or not names:
             return None
         holders = f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'}"

@@ -45,7 +45,7 @@ LOCK_FILE = "lock"
 LOCK_WAIT_S = 60.0  # how long to wait for it
 POLL_S = 0.02
 STOP_TIMEOUT_S = 4.0  # from asking a machine's process to end to killing it
-DIED = "died"
+DIED = "died"  # why a machine ended whose process was killed or crashed
 _DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PERMISSION_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -128,14 +128,14 @@ def system_errors(home: Path, *, making: bool = False) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = error.filename or home
+        path = error.filename or home
         if error.errno in _DISK_FULL_ERRORS and making:
-            message = f"There is no room left on the disk for local machines ({where})."
+            message = f"There is no room left on the disk for local machines ({path})."
             raise NoCapacity(message, field="provider", value="local", next="free some space and try again") from error
         if error.errno in _PERMISSION_ERRORS:
-            message = f"This user may not write where local machines are kept ({where})."
+            message = f"This user may not write where local machines are kept ({path})."
             raise AuthFailed(message, next=f"Give yourself write access to {home}.") from error
-        message = f"The local machines cannot be reached: {error.strerror or error} ({where})."
+        message = f"The local machines cannot be reached: {error.strerror or error} ({path})."
         raise ProviderUnavailable(message, field="provider", value="local", next="try again") from error
 
 

@@ -35,11 +35,11 @@ from cloudgpu.providers.machine.files import (
 
 MACHINE_VARIABLE = "CLOUDGPU_MACHINE"  # in the environment of every process of the machine
 TAGS_VARIABLE = "CLOUDGPU_TAGS"  # variable with a machine's tags as a JSON object, read at each start
-HOST_KEY_LINE = "cloudgpu-host-key: "
+HOST_KEY_PREFIX = "cloudgpu-host-key: "
 AGENT_INTERVAL_S = 10
 CHUNK_LENGTH = 7000  # characters of one variable; unverified: no documented limit is lower
 _CHUNK_VARIABLE = "CLOUDGPU_START_"  # prefix of the variables with the packed script; their number follows
-_HOST_KEY = re.compile(rf"^{HOST_KEY_LINE}(ssh-ed25519 [A-Za-z0-9+/=]+)\s*$", re.MULTILINE)
+_HOST_KEY = re.compile(rf"^{HOST_KEY_PREFIX}(ssh-ed25519 [A-Za-z0-9+/=]+)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ __all__ = [
     "user_data",
 ]
 
-_MAX_FOUR_DIGITS = 0xFFFF
+_MAX_FOUR_DIGITS = 0xFFFF  # the last character that YAML escapes with four digits
 _BOUNDARY = "=-cloudgpu-part-="
 # How cloud-init merges the parts: lists are appended, keys that are there stay.
 _MERGE_TYPE = "list(append)+dict(no_replace,recurse_list)+str()"
@@ -118,7 +118,7 @@ def _yaml_escape(match: re.Match[str]) -> str:
 
 
 _START_UNIT_NAME = "cloudgpu-start.service"
-_STATE_DIR = "/var/lib/cloudgpu"
+_STATE_DIR = "/var/lib/cloudgpu"  # which launch's keys and packages are installed
 _APT = "env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600"
 
 

@@ -23,7 +23,7 @@ from cloudgpu.providers.shared.calls import MAX_PARALLEL, count_request
 if TYPE_CHECKING:
     import urllib3
 
-READS = frozenset({"GET", "HEAD"})
+READ_METHODS = frozenset({"GET", "HEAD"})
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 FIRST_REDIRECT, TOO_MANY_REQUESTS, FIRST_SERVER_ERROR = 300, 429, 500  # HTTP statuses
 MAX_ANSWER_BYTES = 64 * 2**20
@@ -90,7 +90,7 @@ class RestClient:
         429, or a server error; None: only a read is idempotent. Raises NotSent, Silent, ProviderUnavailable,
         RateLimited, and what `CloudApi.error_of_answer` returns.
         """
-        is_read = method in READS
+        is_read = method in READ_METHODS
         may_repeat = is_read if idempotent is None else idempotent
         if is_read:
             self.timeouts.raise_if_silent(action, self.api.cloud)
@@ -164,7 +164,7 @@ class RestClient:
         data = None if body is None else json.dumps(body).encode()
         if data is not None:
             headers["Content-Type"] = "application/json"
-        seconds = max(self.timeouts.seconds_left(started_s, read=method in READS), 0.001)
+        seconds = max(self.timeouts.seconds_left(started_s, read=method in READ_METHODS), 0.001)
         timeout = urllib3.Timeout(connect=min(self.timeouts.connect_s, seconds), read=seconds)
         count_request(self.api.provider, action)
         try:

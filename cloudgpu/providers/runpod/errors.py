@@ -63,8 +63,8 @@ def translate_error(error: ApiError, action: str, value: str | None, text: str) 
     status, reason = error.status, f"{text.rstrip('.')} ({error.status})"
     if status == UNAUTHORIZED:
         message = f"RunPod does not accept the key: {reason}."
-        where = key_location() or KEY_VARIABLE
-        remedy = f"Make a new key at https://console.runpod.io/user/settings and put it into {where}"
+        key_place = key_location() or KEY_VARIABLE
+        remedy = f"Make a new key at https://console.runpod.io/user/settings and put it into {key_place}"
         return AuthFailed(message, field=KEY_VARIABLE, next=remedy)
     if status < SERVER_ERROR and not error.is_from_runpod:
         return _proxy_error(action, reason)

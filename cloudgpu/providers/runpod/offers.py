@@ -23,7 +23,7 @@ SECURE = "SECURE"  # RunPod's cloud in data centres; the other is COMMUNITY
 POD_PRICE_SOURCE = "RunPod, price of this pod (cost)"
 SOURCE = "RunPod catalogue (GET /v2/catalog/gpus)"
 MAX_GPUS = 8  # GPUs of one pod
-HTTPS = 443
+HTTPS_PORT = 443
 STOP_EFFECT = (
     "a stop releases the GPU and erases all but /workspace, whose disk then costs 0.20 instead of 0.10 USD a GB-month; "
     "a start needs a free GPU on that very host, so it may fail, then or for good"
@@ -56,7 +56,7 @@ def regions(runpod: Runpod) -> list[Region]:
         for gpu in runpod.cached_catalogue(SECURE, 1)
         for data_center in gpu.get("dataCenters") or ()
     }
-    return [Region(name, host, HTTPS) for name in sorted(names) if not data_centers or name in data_centers]
+    return [Region(name, host, HTTPS_PORT) for name in sorted(names) if not data_centers or name in data_centers]
 
 
 def price_list(settings: ProviderSettings) -> PriceList:

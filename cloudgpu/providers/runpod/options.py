@@ -20,7 +20,7 @@ COMMUNITY = "COMMUNITY"  # region and zone of a pod in the community cloud, whos
 DEFAULT_IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"  # of RunPod's own examples, 2026-08-20
 DATA_CENTER = re.compile(r"[A-Z]{2,4}(?:-[A-Z0-9]{1,6}){1,3}")
 IMAGE_NAME = re.compile(r"[a-z0-9][a-z0-9._/:-]{0,199}(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127}|@sha256:[0-9a-f]{64})")
-MIN_GB, MAX_GB = 5, 4000
+MIN_CONTAINER_GB, MAX_CONTAINER_GB = 5, 4000
 KEY_REMEDY = "Make a key at https://console.runpod.io/user/settings and set RUNPOD_API_KEY, or run: runpodctl config"
 
 
@@ -104,10 +104,12 @@ def _key_in_file() -> str | None:
 
 
 def _gb(account: str, key: str, value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and MIN_GB <= value <= MAX_GB:
+    if isinstance(value, int) and not isinstance(value, bool) and MIN_CONTAINER_GB <= value <= MAX_CONTAINER_GB:
         return value
     problem = f"is {value!r}, which is not a size in GB."
-    raise setting_error(account, key, value, problem, f"Write a number from {MIN_GB} to {MAX_GB}, like {key} = 40.")
+    raise setting_error(
+        account, key, value, problem, f"Write a number from {MIN_CONTAINER_GB} to {MAX_CONTAINER_GB}, like {key} = 40."
+    )
 
 
 def _image(account: str, key: str, value: object) -> str:

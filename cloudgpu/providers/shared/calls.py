@@ -270,7 +270,7 @@ class WaitReports:
 
 
 SILENT_SENDS = 2  # after so many unanswered sends a launch is left uncertain: whoever resolves it sends it again
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0  # between two sends of a launch
 
 
 class LaunchSends:

@@ -86,9 +86,9 @@ def existing_volume(
     if same_name:
         return requested_volume(same_name, volume, requirements, region, region_of)
     if unanswered or volume.size_gb is None:
-        known = {data_volume.name for data_volume in existing}
+        known_names = {data_volume.name for data_volume in existing}
         raise not_found_error(
-            "volume", "--volume", volume.name, known, unanswered, "Give it a size to make it: --volume NAME:GB"
+            "volume", "--volume", volume.name, known_names, unanswered, "Give it a size to make it: --volume NAME:GB"
         )
     check_size(volume)
     return None

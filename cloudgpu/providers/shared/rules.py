@@ -111,6 +111,7 @@ def matches_requirements(machine_type: InstanceType, requirements: Requirements)
     return not machine_type.legacy_reason or requirements.gpu is not None or requirements.instance_type is not None
 
 
+# What a plan says of what ends the machine.
 AGENT_SENTENCE = "the agent on the machine (idle time, lease; it renews while somebody works)"
 TIMER_SENTENCE = (
     "a timer on the machine, apart from the agent, that reads the lease from the machine's own tags and powers it off"

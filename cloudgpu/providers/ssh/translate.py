@@ -102,8 +102,8 @@ def _reasons_to_try_others_first(
     if facts["holder"]:
         yield f"{host.name} is in use by {facts['holder']}: it has one machine at a time"
     used_count = sum(1 for gpu in facts["used"] or () if gpu["taken"])
-    free, needed = len(facts["gpus"]) - used_count, sum(gpu.count for gpu in gpus)
-    if used_count and free < needed:
+    free_count, needed = len(facts["gpus"]) - used_count, sum(gpu.count for gpu in gpus)
+    if used_count and free_count < needed:
         total = len(facts["gpus"])
         used_gpus = "its GPU" if total == 1 else f"{used_count} of its {total} GPUs"
         refusal_note = f", and it refuses while fewer than {needed} are free" if requirements.gpu else ""

@@ -18,7 +18,7 @@ from cloudgpu.providers.vast.errors import error_of_answer
 from cloudgpu.providers.vast.options import API_URL, KEY_VARIABLE, api_key, endpoint, key_location, vast_options
 
 PROVIDER = "vast"
-CLOUD = "vast.ai"
+CLOUD = "vast.ai"  # its name in messages
 # Minimum seconds between two calls of one action (OpenAPI files of vast.ai, 2026-08); none at another endpoint.
 MIN_INTERVALS_S = {"rent": 4.5, "destroy": 3.0, "get": 2.0, "list": 1.0, "change": 1.0}
 PriceKey = tuple[str, str, str]  # zone, instance type, market

@@ -27,6 +27,7 @@ _CATALOGUE_NAMES: Mapping[str, str] = {
     "RTX PRO 6000 WS": "RTXPRO6000",
     "V100": "V100-16GB",
 }
+# Names of vast.ai that are the catalogue's but for spaces.
 _SAME_NAMES = (
     "A10, A30, A40, B200, B300, GH200, GTX 1080 Ti, H200, L4, L40, L40S, P100, P4, K80, M60, RTX 2080 Ti, RTX 3060, "
     "RTX 3070, RTX 3080, RTX 3080 Ti, RTX 3090, RTX 3090 Ti, RTX 4070 Ti, RTX 4080, RTX 4090, RTX 5080, RTX 5090, "

@@ -36,7 +36,7 @@ from cloudgpu.providers.vast.options import API_URL, COUNTRY_PATTERN
 
 Ask = Mapping[str, Any]  # an offer in vast.ai's format
 MAX_OFFERS = 1000  # offers of one search: the market has a few thousand
-HTTPS = 443
+HTTPS_PORT = 443
 VERIFIED, DATACENTER = "VERIFIED", "DATACENTER"  # regions in the catalogue: hosts in all countries
 LIST_SOURCE = "vast.ai's offers (POST /api/v0/bundles/, dph_base), the median"
 MIN_CUDA = 12.4
@@ -71,7 +71,7 @@ def regions(vast: Vast) -> list[Region]:
     """
     url = urlsplit(API_URL)
     countries = {country_of(ask) for ask in search(vast, Market.ON_DEMAND, _rentable_filter(vast))}
-    return [Region(name, str(url.hostname), HTTPS) for name in sorted(countries) if vast.options.uses(name)]
+    return [Region(name, str(url.hostname), HTTPS_PORT) for name in sorted(countries) if vast.options.uses(name)]
 
 
 def price_list(settings: ProviderSettings) -> PriceList:

@@ -26,7 +26,7 @@ from cloudgpu.testing.helpers import make_attempt, new_host_key, pick
 MakeAttempt = Callable[..., Attempt]
 WAIT_TIMEOUT_S = 30.0
 LAUNCH_TIMEOUT_S = 120.0
-GONE = (State.TERMINATED,)
+GONE_STATES = (State.TERMINATED,)
 _MISSING_OVERRIDE = (
     "{0}.{1} is missing: make that fault happen in the cloud that the suite runs against. Where it cannot happen, say "
     'why: cannot_happen = {{"{1}": "..."}}.'
@@ -157,7 +157,7 @@ class ContractBase:
     def is_gone(self, provider: Provider, id: str) -> bool:  # noqa: A002
         """Say whether the machine is proved gone."""
         try:
-            return provider.get(id).state in GONE
+            return provider.get(id).state in GONE_STATES
         except InstanceNotFound:
             return True
 
@@ -165,4 +165,4 @@ class ContractBase:
         """Return all living machines of a complete listing."""
         listing = provider.list()
         assert listing.unanswered == ()
-        return [instance for instance in listing.instances if instance.state not in GONE]
+        return [instance for instance in listing.instances if instance.state not in GONE_STATES]

@@ -137,9 +137,9 @@ class ProviderContract(ContractBase):
         """A replay returns the machine, also from another process (another provider value)."""
         attempt = make_attempt()
         first = self.launch(provider, attempt)
-        again = self.launch(provider, attempt)
+        second = self.launch(provider, attempt)
         repeated = self.launch_and_wait(provider, attempt)
-        assert {first.id, again.id, repeated.id} == {first.id}
+        assert {first.id, second.id, repeated.id} == {first.id}
         self.wait_until(lambda: [instance.id for instance in self.list_living(provider)] == [first.id])
         assert self.replay_elsewhere(provider, factory(settings), attempt) == first.id
 
@@ -161,12 +161,12 @@ class ProviderContract(ContractBase):
         attempt = make_attempt(key="from-two-homes")
         machine = self.launch_and_wait(provider, attempt)
         self.let_time_pass(provider, settings.clock() + timedelta(minutes=3))
-        other = factory(replace(settings, home=settings.home.with_name("a-fresh-home")))
-        if other.identity(machine.region) != provider.identity(machine.region):
-            assert machine.id not in {instance.id for instance in self.list_living(other)}
+        fresh_provider = factory(replace(settings, home=settings.home.with_name("a-fresh-home")))
+        if fresh_provider.identity(machine.region) != provider.identity(machine.region):
+            assert machine.id not in {instance.id for instance in self.list_living(fresh_provider)}
             return
         with suppress(LaunchUncertain):
-            assert self.launch(other, attempt).id == machine.id
+            assert self.launch(fresh_provider, attempt).id == machine.id
         self.wait_until(lambda: [instance.id for instance in self.list_living(provider)] == [machine.id])
 
     def test_a_lost_reply_makes_no_second_machine(

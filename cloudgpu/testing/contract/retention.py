@@ -218,8 +218,8 @@ class ImageableContract(RetentionBase):
             for item in emptied_provider.available(Requirements(region=disk.region)).items
             if item.zone == disk.zone
         )
-        again = make_attempt(number=2, configuration=offer, setup=Setup(image=image.id))
-        machine = self.launch_and_wait(emptied_provider, again)
+        attempt_from_image = make_attempt(number=2, configuration=offer, setup=Setup(image=image.id))
+        machine = self.launch_and_wait(emptied_provider, attempt_from_image)
         cast("HasResources", emptied_provider).remove(image)
         self.wait_until(lambda: self.list_images(emptied_provider) == [])
         assert emptied_provider.get(machine.id).state is State.RUNNING
@@ -308,10 +308,10 @@ class HasVolumesContract(RetentionBase):
         """The same one is there, attached to the same machine."""
         attempt = make_attempt()
         volume = self.launch_with_volume(emptied_provider, attempt)
-        again = cast("HasVolumes", emptied_provider).attach(
+        same_volume = cast("HasVolumes", emptied_provider).attach(
             str(volume.attached_to), self.volume, self.volume_tags(attempt)
         )
-        assert again.id == volume.id
+        assert same_volume.id == volume.id
         assert self.list_volumes(emptied_provider) == [(volume.id, volume.attached_to)]
 
     def test_a_volume_outlives_its_machine_and_is_found_again(
@@ -321,8 +321,8 @@ class HasVolumesContract(RetentionBase):
         volume = self.volume_without_machine(emptied_provider, make_attempt())
         attempt = make_attempt(key="second")
         machine = self.launch_and_wait(emptied_provider, attempt)
-        again = cast("HasVolumes", emptied_provider).attach(machine.id, Volume("data"), self.volume_tags(attempt))
-        assert (again.id, again.size_gb, again.attached_to) == (volume.id, VOLUME_GB, machine.id)
+        same_volume = cast("HasVolumes", emptied_provider).attach(machine.id, Volume("data"), self.volume_tags(attempt))
+        assert (same_volume.id, same_volume.size_gb, same_volume.attached_to) == (volume.id, VOLUME_GB, machine.id)
 
     def test_a_volume_that_is_used_is_not_given_to_another(
         self, emptied_provider: Provider, make_attempt: MakeAttempt

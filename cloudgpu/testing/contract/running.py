@@ -33,7 +33,7 @@ from cloudgpu.providers.abilities import (
 from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
-PAUSED = (State.STOPPED, State.DEALLOCATED)
+PAUSED_STATES = (State.STOPPED, State.DEALLOCATED)
 
 
 class PausableContract(ContractBase):
@@ -42,7 +42,7 @@ class PausableContract(ContractBase):
     def stop_and_wait(self, provider: Provider, id: str) -> Instance:  # noqa: A002
         """Stop a machine and wait for it."""
         cast("Pausable", provider).stop(id)
-        return self.wait_for_state(provider, id, *PAUSED)
+        return self.wait_for_state(provider, id, *PAUSED_STATES)
 
     def test_a_stopped_machine_is_not_billed(self, provider: Provider, machine: Instance) -> None:
         """The stop is of the kind that ends billing."""
@@ -65,11 +65,11 @@ class PausableContract(ContractBase):
         machine = self.launch_and_wait(provider, attempt)
         stopped = self.stop_and_wait(provider, machine.id)
         cast("Pausable", provider).start(machine.id)
-        again = self.wait_for_state(provider, machine.id, State.RUNNING)
-        assert again.billed
-        assert dict(again.tags) == dict(attempt.tags)
-        assert again.launched_at == machine.launched_at or again.launched_at is None
-        assert again.since is None or stopped.since is None or again.since >= stopped.since
+        started = self.wait_for_state(provider, machine.id, State.RUNNING)
+        assert started.billed
+        assert dict(started.tags) == dict(attempt.tags)
+        assert started.launched_at == machine.launched_at or started.launched_at is None
+        assert started.since is None or stopped.since is None or started.since >= stopped.since
 
     def test_stopping_twice_is_fine(self, provider: Provider, machine: Instance) -> None:
         """Both while it stops and when it has stopped."""
@@ -91,7 +91,7 @@ class PausableContract(ContractBase):
         machine = self.launch_and_wait(provider, attempt)
         self.stop_and_wait(provider, machine.id)
         assert self.launch(provider, attempt).id == machine.id
-        assert provider.get(machine.id).state in PAUSED
+        assert provider.get(machine.id).state in PAUSED_STATES
 
     def test_a_stopped_machine_can_be_terminated(self, provider: Provider, machine: Instance) -> None:
         """A stopped machine may still cost its disk."""
@@ -208,7 +208,7 @@ class HasTimerContract(ContractBase):
         machine = self.launch(provider, attempt)
         self.set_timer(provider, machine.id, attempt.renew_until)
         self.let_time_pass(provider, attempt.renew_until)
-        self.wait_until(lambda: self.is_gone(provider, machine.id) or provider.get(machine.id).state in PAUSED)
+        self.wait_until(lambda: self.is_gone(provider, machine.id) or provider.get(machine.id).state in PAUSED_STATES)
         assert self.is_gone(provider, machine.id) or not provider.get(machine.id).billed
 
     def test_what_is_unknown_has_no_timer(self, provider: Provider, make_attempt: MakeAttempt) -> None:
@@ -227,9 +227,9 @@ class CanRehearseInterruptionContract(ContractBase):
         taken_at = cast("CanRehearseInterruption", provider).interrupt(machine.id)
         assert taken_at.utcoffset() == timedelta(0)
         self.let_time_pass(provider, taken_at)
-        self.wait_until(lambda: self.is_gone(provider, machine.id) or provider.get(machine.id).state in PAUSED)
+        self.wait_until(lambda: self.is_gone(provider, machine.id) or provider.get(machine.id).state in PAUSED_STATES)
         assert all(
-            instance.state in PAUSED and not instance.billed
+            instance.state in PAUSED_STATES and not instance.billed
             for instance in self.list_living(provider)
             if instance.id == machine.id
         )

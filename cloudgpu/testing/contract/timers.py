@@ -16,7 +16,7 @@ from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.abilities import SetsTimer, TimerAction
 from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
-from cloudgpu.testing.contract.running import PAUSED
+from cloudgpu.testing.contract.running import PAUSED_STATES
 
 EXTENSION = timedelta(hours=5)
 TOLERANCE = timedelta(minutes=3)  # a timer that is a part of the machine counts from when that began to run
@@ -138,7 +138,7 @@ class SetsTimerContract(ContractBase):
 
     def is_stopped_or_gone(self, provider: Provider, id: str) -> bool:  # noqa: A002
         """Say whether a machine is stopped or gone."""
-        return self.is_gone(provider, id) or provider.get(id).state in PAUSED
+        return self.is_gone(provider, id) or provider.get(id).state in PAUSED_STATES
 
     def test_what_a_timer_does_can_be_said(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A machine that could be stopped is ended, where its policy keeps nothing of it and the cloud's timer can.

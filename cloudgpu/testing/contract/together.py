@@ -20,7 +20,7 @@ from cloudgpu.providers.abilities import HasOrphans, HasResources, Pausable, Res
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.providers.cluster_abilities import BulkStop, ClearsShared, LaunchesTogether
 from cloudgpu.testing.contract.base import LAUNCH_TIMEOUT_S, ContractBase, MakeAttempt
-from cloudgpu.testing.contract.running import PAUSED
+from cloudgpu.testing.contract.running import PAUSED_STATES
 from cloudgpu.testing.helpers import as_nodes
 
 NODE_COUNT = 3
@@ -82,8 +82,8 @@ class LaunchesTogetherContract(ClusterBase):
         self.wait_until(lambda: {instance.id for instance in self.list_living(provider)} == set(ids))
         listed = {instance.id: instance for instance in self.list_living(provider)}
         for attempt, machine in zip(attempts, launched, strict=True):
-            seen = self.wait_for_state(provider, machine.id, State.RUNNING)
-            for instance in (machine, seen, listed[machine.id]):
+            running = self.wait_for_state(provider, machine.id, State.RUNNING)
+            for instance in (machine, running, listed[machine.id]):
                 assert dict(instance.tags) == dict(attempt.tags)
                 assert (instance.region, instance.zone) == (
                     attempt.offer.configuration.region,
@@ -120,8 +120,8 @@ class LaunchesTogetherContract(ClusterBase):
             self.wait_until(lambda: self.clear_shared(provider, attempts))
         assert self.shared_ids(provider, attempts) == []
         self.leave_room(provider, item, NODE_COUNT)
-        again = self.node_attempts(provider, make_attempt(number=2))
-        assert len(self.launch_together_and_wait(provider, again)) == NODE_COUNT
+        second_attempts = self.node_attempts(provider, make_attempt(number=2))
+        assert len(self.launch_together_and_wait(provider, second_attempts)) == NODE_COUNT
 
     def test_another_count_under_the_same_token_is_refused(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A token stands for one call: fewer or more machines are another, and no machine more is made."""
@@ -140,8 +140,8 @@ class LaunchesTogetherContract(ClusterBase):
             for instance, attempt in zip(self.launch_together(provider, attempts), attempts, strict=True)
         }
         if isinstance(provider, HasResources):
-            found = provider.resources().items
-            assert {resource.attached_to: resource.tags.get(TAG_ID) for resource in found} == machines
+            resources = provider.resources().items
+            assert {resource.attached_to: resource.tags.get(TAG_ID) for resource in resources} == machines
 
     def test_a_fault_in_one_node_makes_none(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """What cannot be launched is refused for all, before anything is made."""
@@ -209,7 +209,7 @@ class BulkStopContract(ContractBase):
     def are_paused(self, provider: Provider, ids: list[str]) -> bool:
         """Say whether each of these is stopped and not billed."""
         answers = cast("BulkStop", provider).get_many(ids)
-        return all(isinstance(answers[id_], Instance) and answers[id_].state in PAUSED for id_ in ids)  # type: ignore[union-attr]
+        return all(isinstance(answers[id_], Instance) and answers[id_].state in PAUSED_STATES for id_ in ids)  # type: ignore[union-attr]
 
     def test_many_are_stopped_and_no_other(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Those that were named, in the way that ends billing."""
@@ -231,7 +231,7 @@ class BulkStopContract(ContractBase):
         """A request whose effect was not confirmed is repeated."""
         first, second = self.launch_several(provider, make_attempt)
         cast("Pausable", provider).stop(first)
-        self.wait_for_state(provider, first, *PAUSED)
+        self.wait_for_state(provider, first, *PAUSED_STATES)
         since = provider.get(first).since
         assert cast("BulkStop", provider).stop_many([first, second, second]) == {}
         self.wait_until(lambda: self.are_paused(provider, [first, second]))
@@ -254,9 +254,9 @@ class BulkStopContract(ContractBase):
         answers = cast("BulkStop", provider).get_many([*machine, unknown])
         assert set(answers) == {*machine, unknown}
         for id_ in machine:
-            alone, found = provider.get(id_), answers[id_]
-            assert isinstance(found, Instance)
-            assert (found.id, found.state, dict(found.tags)) == (alone.id, alone.state, dict(alone.tags))
+            alone, answer = provider.get(id_), answers[id_]
+            assert isinstance(answer, Instance)
+            assert (answer.id, answer.state, dict(answer.tags)) == (alone.id, alone.state, dict(alone.tags))
         assert isinstance(answers[unknown], InstanceNotFound)
 
     def test_what_has_ended_is_seen_to_be_over(self, provider: Provider, machine: Instance) -> None:

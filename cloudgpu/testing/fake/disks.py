@@ -138,8 +138,8 @@ def begin_image(
     else:
         disk = system_disk(cloud, source.id)
         size, kind = disk.size_gb if disk else DEFAULT_GB, Kind.IMAGE
-    made = add_resource(cloud, FakeResource("", kind, source.region, "", name, size, dict(tags), now, ready_at))
-    return _turn_ready_snapshot_into_image(cloud, made, now)
+    image = add_resource(cloud, FakeResource("", kind, source.region, "", name, size, dict(tags), now, ready_at))
+    return _turn_ready_snapshot_into_image(cloud, image, now)
 
 
 def image_source(cloud: Cloud, source: str, state: State | None) -> FakeMachine | FakeResource:

@@ -87,8 +87,8 @@ def _attached_resources(setup: Setup) -> list[AttachedResource]:
 
 
 def _find_image_or_refuse(cloud: Cloud, name_or_id: str) -> FakeResource:
-    found = find_image(cloud, name_or_id)
-    if found is None:
+    image = find_image(cloud, name_or_id)
+    if image is None:
         names = [resource.full_name for resource in cloud.resources.values()]
         raise invalid_request(
             "--image",
@@ -96,7 +96,7 @@ def _find_image_or_refuse(cloud: Cloud, name_or_id: str) -> FakeResource:
             f"there is no image {name_or_id}{did_you_mean(closest_match(name_or_id, names))}",
             None,
         )
-    return found
+    return image
 
 
 def _find_volume_or_refuse(cloud: Cloud, volume: Volume, ledger: str) -> FakeResource | None:

@@ -28,7 +28,7 @@ class FakeType:
     usd: str
 
 
-TYPES: Mapping[str, FakeType] = {
+MACHINE_TYPES: Mapping[str, FakeType] = {
     item.name: item
     for item in (
         FakeType("fake.cpu", (), 2, 8, "0.10"),
@@ -52,7 +52,7 @@ def matching_offers(
         _available(account, region, zone, machine_type, market, persistent=requirements.persistent)
         for region, zones in REGIONS.items()
         for zone in zones
-        for machine_type in TYPES.values()
+        for machine_type in MACHINE_TYPES.values()
         for market in Market
     )
     trusted_offers = (
@@ -64,7 +64,7 @@ def matching_offers(
 
 def usd_per_hour(item: MachineConfiguration, prices: Mapping[str, Decimal]) -> Money | None:
     """Return the price of an offer: `prices` (by type, on demand), else the usual one; None for an unknown type."""
-    machine_type = TYPES.get(item.instance_type)
+    machine_type = MACHINE_TYPES.get(item.instance_type)
     amount = prices.get(item.instance_type, Decimal(machine_type.usd) if machine_type else None)
     if amount is None:
         return None

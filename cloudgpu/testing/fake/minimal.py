@@ -20,7 +20,7 @@ from cloudgpu.testing.fake.cloud import FaultyCloud, check_tags, counted_call, i
 from cloudgpu.testing.fake.market import matching_offers
 from cloudgpu.testing.fake.store import SHUT_DOWN_INSIDE, Cloud, FakeMachine, phase
 
-_TOKEN_LENGTH = 64
+_MAX_TOKEN_LENGTH = 64
 
 
 class MinimalFakeProvider(FaultyCloud):
@@ -103,7 +103,7 @@ class MinimalFakeProvider(FaultyCloud):
 
     def _check_launch(self, cloud: Cloud, attempt: Attempt) -> None:
         item = attempt.offer.configuration
-        if not 0 < len(attempt.token) <= _TOKEN_LENGTH:
+        if not 0 < len(attempt.token) <= _MAX_TOKEN_LENGTH:
             raise invalid_request("token", attempt.token, "a token has 1 to 64 characters")
         if TAG_ID not in attempt.tags:
             raise invalid_request("tags", "", f"the tag {TAG_ID} is missing")
@@ -164,11 +164,11 @@ class MinimalFakeProvider(FaultyCloud):
         return Address(self.options.host, self.options.port, machine.user)
 
 
-def _is_same_offer(configuration: MachineConfiguration, sold: MachineConfiguration) -> bool:
+def _is_same_offer(configuration: MachineConfiguration, offer: MachineConfiguration) -> bool:
     return (configuration.zone, configuration.region, configuration.instance_type) == (
-        sold.zone,
-        sold.region,
-        sold.instance_type,
+        offer.zone,
+        offer.region,
+        offer.instance_type,
     )
 
 

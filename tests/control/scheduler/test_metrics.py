@@ -15,7 +15,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.values.times import iso
 from cloudgpu.providers.shared.calls import count_request, request_counts
-from cloudgpu.testing.fake.market import TYPES
+from cloudgpu.testing.fake.market import MACHINE_TYPES
 
 
 def read(lab, ran=None, faults=None):
@@ -33,7 +33,7 @@ def test_machines_and_what_they_burn_are_those_of_the_ledger(lab):
     lab.up(name="two")
     found = read(lab)
     assert values(found["cloudgpu_machines"]) == {("fake", "lab", "running"): 2.0}
-    price = Decimal(TYPES[lab.rows()[0].instance_type].usd)
+    price = Decimal(MACHINE_TYPES[lab.rows()[0].instance_type].usd)
     assert values(found["cloudgpu_burn_usd_per_hour"]) == {("fake", "lab"): float(2 * price)}
     assert values(found["cloudgpu_unpriced_machines"]) == {(): 0.0}
 

@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.providers.base import Factory, ProviderSettings
-from cloudgpu.providers.machine.container_start import HOST_KEY_LINE
+from cloudgpu.providers.machine.container_start import HOST_KEY_PREFIX
 from cloudgpu.providers.vast.provider import make
 from cloudgpu.testing import (
     ExaminesContract,
@@ -72,7 +72,7 @@ class TestVast(
 
     def report_host_keys(self, provider, id):  # noqa: A002
         """Let the container's start script say its host key in the log."""
-        self.vast.say(id, f"{HOST_KEY_LINE}{' '.join(new_host_key()[0].split()[:2])}")
+        self.vast.say(id, f"{HOST_KEY_PREFIX}{' '.join(new_host_key()[0].split()[:2])}")
 
     def set_leave_time(self, provider, id, at):  # noqa: A002
         """Let the host's contract with vast.ai end at `at`."""

@@ -97,8 +97,8 @@ ACTIONS = (
 
 
 RESOURCE_MANAGER_URL = "https://cloudresourcemanager.googleapis.com"
-TEST_PERMISSIONS = "cloudresourcemanager.projects.testIamPermissions"
-MAX_PER_CALL = 100
+TEST_PERMISSIONS = "cloudresourcemanager.projects.testIamPermissions"  # the call, as errors and metrics name it
+MAX_PERMISSIONS_PER_CALL = 100
 _FIRST_ERROR_STATUS = 400
 Verdicts = Mapping[str, bool | None]  # by permission: whether it is granted; None: Google does not know it
 
@@ -130,7 +130,9 @@ def _permission(action: Action, allowed: bool | None, unknown_reason: str) -> Pe
 
 
 def _verdicts(gcp: Gcp, names: Sequence[str]) -> Verdicts:
-    chunks = [names[start : start + MAX_PER_CALL] for start in range(0, len(names), MAX_PER_CALL)]
+    chunks = [
+        names[start : start + MAX_PERMISSIONS_PER_CALL] for start in range(0, len(names), MAX_PERMISSIONS_PER_CALL)
+    ]
     return dict(pair for chunk in chunks for pair in _test_permissions(gcp, chunk))
 
 

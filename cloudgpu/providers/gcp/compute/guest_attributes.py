@@ -24,7 +24,8 @@ from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.shared.calls import by_item, result_or_error
 from cloudgpu.providers.shared.rules import time_of_tag
 
-_CALL = "compute.instances.getGuestAttributes"
+_ACTION = "compute.instances.getGuestAttributes"
+# What the message of a 404 contains, by what is missing.
 _NO_ATTRIBUTE_TEXT, _NO_MACHINE_TEXT = "guest attribute", "/instances/"
 
 
@@ -35,7 +36,7 @@ def read_attributes(gcp: Gcp, id: str, path: str) -> Mapping[str, str]:  # noqa:
     """
     zone, name = ids.zone_and_name(id)
     try:
-        answer = gcp.call(_CALL, zone, value=id, zone=zone, instance=name, queryPath=path)
+        answer = gcp.call(_ACTION, zone, value=id, zone=zone, instance=name, queryPath=path)
     except CloudgpuError as error:
         if not is_gone(error) or _NO_MACHINE_TEXT in error.message:
             raise

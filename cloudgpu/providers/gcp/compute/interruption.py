@@ -21,14 +21,14 @@ from cloudgpu.providers.shared.calls import ask_each
 
 Raw = Mapping[str, Any]
 PREEMPTED = "compute.instances.preempted"
-REASONS = {
+REASONS = {  # why a machine has ended, by the type of the operation
     PREEMPTED: "interrupted",
     "compute.instances.guestTerminate": "shut down from inside",
     "compute.instances.hostError": "its host at Google failed",
     "compute.instances.terminateOnHostMaintenance": "stopped by Google for maintenance",
 }
 TIMER_REASON = "stopped by its timer at Google"
-EVENT_RETENTION = timedelta(days=14)
+EVENT_RETENTION = timedelta(days=14)  # how long Google keeps its operations
 MAX_EVENT_LAG = timedelta(minutes=10)  # between an event and the end that it brings; a preemption gives 30 seconds
 # Around the time when `maxRunDuration` is over: Google stops a machine up to 30 s after it.
 EARLY_TOLERANCE, LATE_TOLERANCE = timedelta(minutes=1), timedelta(minutes=2)

@@ -26,7 +26,7 @@ from cloudgpu.providers.gcp.network import firewall, firewall_rules
 from cloudgpu.providers.gcp.network.shared import make_shared
 from cloudgpu.providers.shared.calls import LaunchSends
 
-ACTION = "compute.instances.insert"
+INSERT_ACTION = "compute.instances.insert"
 PREEMPTED_AT_START = (
     "UNSUPPORTED_OPERATION"  # the code, by public programs, where a spot machine is preempted at its start
 )
@@ -92,7 +92,7 @@ class _Sender:
         self._gcp, self._attempt, self._call, self._deadline = gcp, attempt, call, deadline
         self._name = ids.machine_name(attempt.token)
         self._sends = LaunchSends(
-            gcp, f"Google Cloud has not accepted {ACTION} in {call.zone}", deadline, self._uncertain
+            gcp, f"Google Cloud has not accepted {INSERT_ACTION} in {call.zone}", deadline, self._uncertain
         )
 
     def send(self, resource: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -111,7 +111,7 @@ class _Sender:
 
     def _send_once(self, resource: Mapping[str, Any]) -> Mapping[str, Any]:
         return self._gcp.call(
-            ACTION,
+            INSERT_ACTION,
             self._call.zone,
             value=self._call.zone,
             sends=1,
@@ -129,11 +129,11 @@ class _Sender:
         zone, project = self._call.zone, self._call.project
         try:
             finished = operations.wait_until_done(
-                self._gcp, operation, action=ACTION, value=zone, deadline=self._deadline, project=project
+                self._gcp, operation, action=INSERT_ACTION, value=zone, deadline=self._deadline, project=project
             )
         except CloudgpuError as error:  # the outcome is not known: is there a machine?
             return self._find_made(error)
-        error_of_operation = errors.operation_error(finished, self._gcp.call_context(ACTION, zone, zone))
+        error_of_operation = errors.operation_error(finished, self._gcp.call_context(INSERT_ACTION, zone, zone))
         if error_of_operation is not None:
             return self._resolve_failure(error_of_operation)
         try:

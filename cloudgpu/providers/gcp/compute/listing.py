@@ -14,7 +14,7 @@ from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute import interruption, translate
 from cloudgpu.providers.gcp.storage.resources import list_all_scopes
 
-OUR_MACHINES = f"labels.{TAG_ID}:*"
+OUR_MACHINES_FILTER = f"labels.{TAG_ID}:*"
 
 
 def get(gcp: Gcp, id: str) -> Instance:  # noqa: A002
@@ -49,7 +49,7 @@ def list_ours(gcp: Gcp) -> tuple[list[Mapping[str, Any]], tuple[Unanswered, ...]
 
     Machines in zones that the settings leave out are included; these zones are not among the unanswered.
     """
-    machines, unanswered = list_all_scopes(gcp, "instances", filter=OUR_MACHINES)
+    machines, unanswered = list_all_scopes(gcp, "instances", filter=OUR_MACHINES_FILTER)
     uses_zone = gcp.options.uses_zone
     ours = [machine for machine in machines if TAG_ID in machine.get("labels", {})]
     return ours, tuple(gap for gap in unanswered if ids.region_of(gap.scope) is None or uses_zone(gap.scope))

@@ -60,7 +60,7 @@ def _terminate(gcp: Gcp, id: str, *, keep_disk: bool) -> None:  # noqa: A002
     if machine is None and keep_disk:
         return
     if machine is not None and machine.get("deletionProtection"):  # neither its disk nor its rules are touched
-        raise errors.protected_from_deletion(gcp.call_context(errors.DELETE, ids.zone_and_name(id)[0], id))
+        raise errors.protected_from_deletion(gcp.call_context(errors.DELETE_ACTION, ids.zone_and_name(id)[0], id))
     with suppress(InstanceNotFound):  # somebody else was faster
         if machine is not None:
             _set_disk_deletion(gcp, id, machine, keep=keep_disk)

@@ -22,7 +22,7 @@ from cloudgpu.providers.gcp.compute.translate import has_scratch, id_of, labels_
 from cloudgpu.providers.gcp.storage.resources import change_and_wait, parse_time
 
 TOLERANCE = timedelta(minutes=3)  # a start takes its time: a timer that differs by less counts as the requested one
-STOPPED = "TERMINATED"
+STOPPED = "TERMINATED"  # Google's word for a machine that can be started again
 
 
 def timer(gcp: Gcp, id: str) -> datetime | None:  # noqa: A002

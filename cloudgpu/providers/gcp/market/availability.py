@@ -24,7 +24,7 @@ from cloudgpu.providers.gcp.compute.machine_types import NAME_PATTERN, MachineSp
 from cloudgpu.providers.gcp.storage.resources import list_all_scopes
 from cloudgpu.providers.shared.rules import excluded_place_error, matches_requirements, requested_region
 
-HTTPS, HTTP = 443, 80
+HTTPS_PORT, HTTP_PORT = 443, 80
 PLACE_SETTINGS = "regions, zones or exclude_regions"  # the keys of the settings that leave out regions and zones
 NOT_A_ZONE, ZONE_REMEDY = "not a zone of Google Cloud", "Write it like us-central1-a."
 
@@ -73,7 +73,7 @@ def endpoints(gcp: Gcp) -> Sequence[Region]:
 
 def _endpoint(region: str, endpoint: str | None) -> Region:
     url = urlsplit(endpoint or f"https://storage.{region}.rep.googleapis.com")
-    return Region(region, url.hostname or "", url.port or (HTTP if url.scheme == "http" else HTTPS))
+    return Region(region, url.hostname or "", url.port or (HTTP_PORT if url.scheme == "http" else HTTPS_PORT))
 
 
 STOP_EFFECT = "keeps its disk, and a stopped machine costs that disk alone"

@@ -34,17 +34,19 @@ from cloudgpu.providers.gcp.compute.machine_types import unverified_price
 from cloudgpu.providers.shared.errors import retry_after
 
 SOURCE = "Google Cloud Billing Catalog (services.skus.list)"
-PER_MONTH = "usd_per_gib_month"
+PER_MONTH = "usd_per_gib_month"  # a key of the price list
 HOURS_PER_MONTH = 730  # hours by which Google turns a price per month of local SSD into one per hour
 GB_PER_GIB = Fraction(1024**3, 1000**3)
 NANOS = 1_000_000_000
+# Keys of the price list, by Google's unit.
 _UNITS = {"h": PER_HOUR, "GiBy.h": "usd_per_gib_hour", "GiBy.mo": PER_MONTH, "GiBy": "usd_per_gb"}
 _MARKETS = {"OnDemand": Market.ON_DEMAND, "Preemptible": Market.SPOT}
+# In the descriptions of SKUs that no machine of ours is billed by.
 _EXCLUDED_SKUS = re.compile(
     r"commit|sole tenancy|custom|reserved|\bdws\b|calendar|premium|extended|regional ", re.IGNORECASE
 )
 _SPOT_TEXT = re.compile(r"^(?:Spot )?Preemptible |(?: attached to)? Spot Preemptible VMs", re.IGNORECASE)
-_LOCATION = r"(?: (?:running )?in .*)?$"
+_LOCATION_SUFFIX = r"(?: (?:running )?in .*)?$"
 
 # Our name of a component, by a pattern of the SKU's description without its market and location.
 _COMPONENTS = {
@@ -121,7 +123,7 @@ def _name_for(description: str, patterns: Mapping[str, str]) -> str:
     """Return our name of what a SKU prices, by the pattern that its description matches; empty for none."""
     text = description if "External IP" in description else _SPOT_TEXT.sub("", description)
     for pattern, name in patterns.items():
-        match = re.match(pattern + _LOCATION, text)
+        match = re.match(pattern + _LOCATION_SUFFIX, text)
         if match:
             return match.expand(name)
     return ""
@@ -237,7 +239,7 @@ COMPUTE_SERVICE = "services/6F81-5844-456A"  # Compute Engine: https://cloud.goo
 ENDPOINT_VARIABLE = "CLOUDGPU_GCP_ENDPOINT"
 PAGE_SIZE = 5000  # the most that the method gives at once
 MAX_SENDS = 5  # of one page that was throttled or failed
-LONGEST_WAIT_S, DEFAULT_WAIT_S = 60.0, 2.0
+LONGEST_WAIT_S, FIRST_WAIT_S = 60.0, 2.0
 TIMEOUT_S = 20.0  # a page is long, and only `catalog refresh` waits for it
 MAX_PAGES = 500
 
@@ -312,7 +314,7 @@ def _is_transient(error: CloudgpuError) -> bool:
 
 def _pause_s(error: CloudgpuError, send: int) -> float:
     requested_s = error.retry_after if isinstance(error, RateLimited) else None
-    return min(LONGEST_WAIT_S, DEFAULT_WAIT_S * 2 ** (send - 1) if requested_s is None else requested_s)
+    return min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (send - 1) if requested_s is None else requested_s)
 
 
 def _translated(error: Exception) -> CloudgpuError:

@@ -28,7 +28,7 @@ QUOTA_PAGE = "https://console.cloud.google.com/iam-admin/quotas"
 _SPOT_PREFIX = "PREEMPTIBLE_"
 _GPU_METRIC = re.compile(rf"(?:{_SPOT_PREFIX})?NVIDIA_[A-Z0-9_]+_GPUS")
 _WORKSTATION_SUFFIX = "_VWS_GPUS"  # GPUs with a licence for displays, which are not launched here
-_CODE = re.compile(r"[A-Za-z0-9_-]+(?::[A-Z0-9_]+)?")
+_QUOTA_CODE = re.compile(r"[A-Za-z0-9_-]+(?::[A-Z0-9_]+)?")
 Limits = Mapping[str, tuple[float, float]]  # the limit and the usage of each metric
 
 
@@ -150,7 +150,7 @@ def quota_page(gcp: Gcp, region: str, code: str) -> str:
     That the page takes the metric from its address is unverified: else it shows all of them. Raises InvalidRequest for
     an invalid region or code.
     """
-    if not ids.REGION.fullmatch(region) or not _CODE.fullmatch(code):
+    if not ids.REGION.fullmatch(region) or not _QUOTA_CODE.fullmatch(code):
         remedy = "For example NVIDIA_T4_GPUS in us-central1."
         raise InvalidRequest(f"{code!r} is not a quota of {region!r}.", field="--request", value=code, next=remedy)
     region_parameter = {} if code == ALL_REGIONS else {"region": region}

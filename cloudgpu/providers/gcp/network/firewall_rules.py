@@ -27,8 +27,7 @@ from cloudgpu.providers.shared.rules import OpenRule, is_open_to_all
 ALLOW_PRIORITY, DENY_PRIORITY = 100, 200  # the lower one wins; a network's own rules usually have 1000 and more
 PREFIX = "cloudgpu-"  # of the names of shared rules, and of the keys of tags
 _LABEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
-_MACHINE_KEY = "machine"
-_LABEL_KEY = "label"
+_MACHINE_KEY, _LABEL_KEY = "machine", "label"  # of the JSON object in a rule's description
 Raw = Mapping[str, Any]
 
 

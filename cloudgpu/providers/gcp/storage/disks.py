@@ -40,7 +40,7 @@ Raw = Mapping[str, Any]
 # The resources of one list, and the scopes that did not answer.
 PartialListing = tuple[list[ProviderResource], tuple[Unanswered, ...]]
 DISKS, IMAGES, SNAPSHOTS, MACHINE_IMAGES = "disks", "images", "snapshots", "machineImages"
-OUR_RESOURCES = f"labels.{TAG_LEDGER}:*"
+OUR_RESOURCES_FILTER = f"labels.{TAG_LEDGER}:*"
 STORED_AS_IMAGE, STORED_AS_SNAPSHOT = "custom_image", "snapshot(standard)"  # the catalogue's names
 # The collections of Google's API that may have a resource of each kind.
 _COLLECTIONS = {
@@ -82,12 +82,12 @@ def resources(gcp: Gcp, region: str | None) -> ResourceListing:
 
 
 def _disks(gcp: Gcp) -> PartialListing:
-    disks, unanswered = list_all_scopes(gcp, DISKS, filter=OUR_RESOURCES)
+    disks, unanswered = list_all_scopes(gcp, DISKS, filter=OUR_RESOURCES_FILTER)
     return [disk(gcp, raw) for raw in disks if _exists(raw)], unanswered
 
 
 def _list_global(gcp: Gcp, collection: str, to_resource: Callable[[Gcp, Raw], ProviderResource]) -> PartialListing:
-    pages = list(gcp.pages(f"compute.{collection}.list", filter=OUR_RESOURCES))
+    pages = list(gcp.pages(f"compute.{collection}.list", filter=OUR_RESOURCES_FILTER))
     unanswered = {scope: why for page in pages for scope, why in missing_parts(gcp.account, page).items()}
     resources = [to_resource(gcp, item) for page in pages for item in page.get("items", ()) if _exists(item)]
     return resources, tuple(Unanswered(scope, why) for scope, why in unanswered.items())
@@ -204,7 +204,7 @@ def data_disks(gcp: Gcp, ledger: str) -> list[Raw]:
 
     Raises ProviderUnavailable for a zone that did not answer, so that no second volume of a name is made.
     """
-    disks, unanswered = list_all_scopes(gcp, DISKS, filter=OUR_RESOURCES)
+    disks, unanswered = list_all_scopes(gcp, DISKS, filter=OUR_RESOURCES_FILTER)
     gaps = relevant_gaps(gcp, unanswered)
     if gaps:
         message = f"{gaps[0].scope} did not say which volumes it has: {gaps[0].why}"

@@ -20,16 +20,17 @@ from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import PROVIDER, Gcp
 from cloudgpu.providers.gcp.compute.machine_types import architecture
 from cloudgpu.providers.gcp.storage.create_image import google_name
-from cloudgpu.providers.gcp.storage.disks import OUR_RESOURCES
+from cloudgpu.providers.gcp.storage.disks import OUR_RESOURCES_FILTER
 from cloudgpu.providers.gcp.storage.resources import if_found, our_tags
 from cloudgpu.providers.shared.rules import driver_install, wanted_images, wants_driver_image
 
-DEEP_LEARNING = "deeplearning-platform-release"
+DEEP_LEARNING_PROJECT = "deeplearning-platform-release"
 _IMAGE_PATH = re.compile(
     r"(?:projects/(?P<project>[a-z0-9.:-]+)/)?(?:global/)?images/(?P<family>family/)?(?P<name>[a-z](?:[-a-z0-9]*[a-z0-9])?)"
 )
 _ARCHITECTURES = {"X86_64": "x86_64", "ARM64": "arm64"}
 _HAS_DRIVER = re.compile(r"-nvidia-\d{3}\b")
+# Whose licence is billed, by a word in the name of an image.
 _LICENCES = {"sles": "suse", "suse": "suse", "rhel": "rhel"}
 
 
@@ -65,7 +66,7 @@ class Image:
     @property
     def installs_driver(self) -> bool:
         """Whether it is a Deep Learning image that installs NVIDIA's driver at its first boot, when it is told to."""
-        return self.project == DEEP_LEARNING and not _HAS_DRIVER.search(self.name_text)
+        return self.project == DEEP_LEARNING_PROJECT and not _HAS_DRIVER.search(self.name_text)
 
     @property
     def licence(self) -> str:
@@ -213,9 +214,9 @@ def _find_or_none(gcp: Gcp, requested: str) -> Image | None:
 def _find_saved(gcp: Gcp, name: str) -> Image | None:
     """Return the newest image that was saved under this name: its label has the name, which at Google is longer."""
     saved = [
-        configuration
-        for configuration in gcp.items("compute.images.list", filter=OUR_RESOURCES)
-        if our_tags(configuration).get(TAG_IMAGE) == name
+        raw
+        for raw in gcp.items("compute.images.list", filter=OUR_RESOURCES_FILTER)
+        if our_tags(raw).get(TAG_IMAGE) == name
     ]
     ours = [raw for raw in saved if gcp.ledger in ("", our_tags(raw).get(TAG_LEDGER))]
     return _to_image(max(ours, key=lambda raw: str(raw.get("creationTimestamp")), default=None), gcp.project)

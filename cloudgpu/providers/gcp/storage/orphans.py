@@ -21,7 +21,7 @@ from cloudgpu.providers.gcp.compute.translate import id_of
 from cloudgpu.providers.gcp.network import firewall, firewall_rules, shared
 from cloudgpu.providers.gcp.network.firewall_rules import Rule
 from cloudgpu.providers.gcp.network.shared import ClusterRule
-from cloudgpu.providers.gcp.storage.disks import OUR_RESOURCES
+from cloudgpu.providers.gcp.storage.disks import OUR_RESOURCES_FILTER
 from cloudgpu.providers.gcp.storage.resources import (
     GLOBAL,
     change_and_wait,
@@ -123,7 +123,7 @@ def _cluster_rule(gcp: Gcp, rule: ClusterRule, used_by: str | None) -> ProviderR
 
 
 def _addresses(gcp: Gcp) -> PartialListing:
-    addresses, unanswered = list_all_scopes(gcp, ADDRESSES, filter=OUR_RESOURCES)
+    addresses, unanswered = list_all_scopes(gcp, ADDRESSES, filter=OUR_RESOURCES_FILTER)
     return [_address(gcp, address) for address in addresses if TAG_LEDGER in our_tags(address)], unanswered
 
 
