@@ -155,7 +155,7 @@ def _as_node(attempt: Attempt, node: int, count: int, engine: Engine) -> Attempt
 
 def pick(available: Sequence[MachineConfiguration], market: Market = Market.ON_DEMAND) -> MachineConfiguration:
     """Return the first available offer in this market; raise LookupError when there is none."""
-    offer = next((item for item in available if item.market is market), None)
+    offer = next((configuration for configuration in available if configuration.market is market), None)
     if offer is None:
         raise LookupError(f"nothing is available in the market {market}")
     return offer

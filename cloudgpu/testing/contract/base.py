@@ -134,7 +134,7 @@ class ContractBase:
         """Make the cloud do the next launch and lose its reply; to override if the provider uses a network."""
         pytest.fail(_MISSING_OVERRIDE.format(type(self).__name__, "lose_reply"))
 
-    def sell_out(self, provider: Provider, item: MachineConfiguration) -> None:  # noqa: ARG002
+    def sell_out(self, provider: Provider, configuration: MachineConfiguration) -> None:  # noqa: ARG002
         """Make the cloud have no more of this offer; a provider whose offers can run out overrides this."""
         pytest.fail(_MISSING_OVERRIDE.format(type(self).__name__, "sell_out"))
 

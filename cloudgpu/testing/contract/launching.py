@@ -70,9 +70,9 @@ class ResolvesContract(ContractBase):
     def test_what_is_not_sold_there_is_refused(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Offers age: what was offered a while ago is looked at again."""
         attempt = make_attempt()
-        item = replace(attempt.offer.configuration, instance_type="impossible.9000")
+        configuration = replace(attempt.offer.configuration, instance_type="impossible.9000")
         with pytest.raises((NoCapacity, InvalidRequest)):
-            cast("Resolves", provider).resolve(attempt.request, item)
+            cast("Resolves", provider).resolve(attempt.request, configuration)
 
     def test_what_costs_beside_the_machine_is_named_and_counted(
         self, provider: Provider, make_attempt: MakeAttempt
@@ -83,8 +83,8 @@ class ResolvesContract(ContractBase):
         request = replace(attempt.request, setup=Setup(disk_gb=333, volume=volume))
         resolved = cast("Resolves", provider).resolve(request, attempt.offer.configuration)
         sizes = {333.0, 444.0} if volume else {333.0}
-        assert sizes <= {float(item.quantity) for item in resolved.attached}
-        assert all(item.what and item.stored_as and item.quantity > 0 for item in resolved.attached)
+        assert sizes <= {float(resource.quantity) for resource in resolved.attached}
+        assert all(resource.what and resource.stored_as and resource.quantity > 0 for resource in resolved.attached)
 
 
 class ReachableContract(ContractBase):

@@ -69,14 +69,14 @@ class HasOrphansContract(ContractBase):
     ) -> None:
         """Its tags say whose it is."""
         attempt = make_attempt()
-        item = attempt.offer.configuration
+        configuration = attempt.offer.configuration
         for resource in self.launch_and_end(cleaned_provider, attempt):
             assert resource.kind in ORPHAN_KINDS
             assert resource.tags.get(TAG_LEDGER) == attempt.tags[TAG_LEDGER]
             assert (resource.provider, resource.account, resource.region) == (
                 cleaned_provider.kind,
                 cleaned_provider.account,
-                item.region,
+                configuration.region,
             )
 
     def test_an_orphan_is_listed_nowhere_else(self, cleaned_provider: Provider, make_attempt: MakeAttempt) -> None:

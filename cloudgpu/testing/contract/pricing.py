@@ -31,10 +31,10 @@ class HasMeteredPriceContract(ContractBase):
 
     def test_more_watts_cost_more_and_the_price_says_that_they_were_measured(self, provider: Provider) -> None:
         """None where the settings name the machine's power, or no tariff, whatever was measured."""
-        item = provider.available(Requirements()).items[0]
+        configuration = provider.available(Requirements()).items[0]
         meter = cast("HasMeteredPrice", provider)
         price_at_100_w, price_at_300_w = (
-            meter.metered_price(item, Decimal(watts), timedelta(hours=2)) for watts in (100, 300)
+            meter.metered_price(configuration, Decimal(watts), timedelta(hours=2)) for watts in (100, 300)
         )
         assert (price_at_100_w is None) == (price_at_300_w is None)
         if price_at_100_w is not None and price_at_300_w is not None:
@@ -48,13 +48,13 @@ class SharesComputerContract(ContractBase):
 
     def test_the_parts_of_two_machines_cost_what_the_whole_computer_does(self, provider: Provider) -> None:
         """And a machine that is alone on it, and uses no extra power, costs no more than the provider's price."""
-        item = provider.available(Requirements()).items[0]
+        configuration = provider.available(Requirements()).items[0]
         assert isinstance(provider, HasPrices), "what shares a computer has to know what that costs at most"
         shares = cast("SharesComputer", provider)
-        price_alone = shares.shared_price(item, ComputerShare(3600, 3600, 0, 3600, 0, 1))
-        price_of_half = shares.shared_price(item, ComputerShare(3600, 1800, 0, 3600, 0, 2))
-        price_of_busy_half = shares.shared_price(item, ComputerShare(3600, 1800, 3600 * 100, 3600, 0, 2))
-        (whole_price,) = provider.prices([item])
+        price_alone = shares.shared_price(configuration, ComputerShare(3600, 3600, 0, 3600, 0, 1))
+        price_of_half = shares.shared_price(configuration, ComputerShare(3600, 1800, 0, 3600, 0, 2))
+        price_of_busy_half = shares.shared_price(configuration, ComputerShare(3600, 1800, 3600 * 100, 3600, 0, 2))
+        (whole_price,) = provider.prices([configuration])
         if (
             price_alone is not None
             and price_of_half is not None
@@ -85,7 +85,7 @@ class HasPlacementScoresContract(ContractBase):
     def test_each_spot_item_of_a_type_has_a_score_from_1_to_10_or_none(self, provider: Provider) -> None:
         """Whatever the order of the items."""
         items = list(provider.available(Requirements(market=Market.SPOT)).items)
-        items = [item for item in items if item.instance_type == items[0].instance_type]
+        items = [configuration for configuration in items if configuration.instance_type == items[0].instance_type]
         scores = list(cast("HasPlacementScores", provider).placement_scores(items))
         assert len(scores) == len(items)
         assert all(score is None or 1 <= score <= 10 for score in scores)  # noqa: PLR2004  (the range is the promise)

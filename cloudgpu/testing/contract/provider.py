@@ -101,13 +101,13 @@ class ProviderContract(ContractBase):
     def test_a_launched_machine_is_what_was_requested(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """The launch's answer and all later ones describe the same machine."""
         attempt = make_attempt()
-        item = attempt.offer.configuration
+        configuration = attempt.offer.configuration
         launched = self.launch(provider, attempt)
         running = self.wait_for_state(provider, launched.id, State.RUNNING)
         for instance in (launched, running):
             assert (instance.provider, instance.account) == (provider.kind, provider.account)
-            assert (instance.region, instance.zone) == (item.region, item.zone)
-            assert (instance.instance_type, instance.market) == (item.instance_type, item.market)
+            assert (instance.region, instance.zone) == (configuration.region, configuration.zone)
+            assert (instance.instance_type, instance.market) == (configuration.instance_type, configuration.market)
             assert instance.id == launched.id
 
     def test_a_launched_machine_is_listed_with_exactly_its_tags(
@@ -199,15 +199,16 @@ class ProviderContract(ContractBase):
         An offer that cannot be sold out stays available, however many machines are launched from it.
         """
         attempt = make_attempt(key="sold-out")
-        item = attempt.offer.configuration
+        configuration = attempt.offer.configuration
         if not self.can_happen("sell_out"):
             machine = {
-                self.launch(provider, make_attempt(key=key, configuration=item)).id for key in ("one", "two", "three")
+                self.launch(provider, make_attempt(key=key, configuration=configuration)).id
+                for key in ("one", "two", "three")
             }
             assert len(machine) == 3  # noqa: PLR2004
-            assert item in provider.available(Requirements(zone=item.zone)).items
+            assert configuration in provider.available(Requirements(zone=configuration.zone)).items
             return
-        self.sell_out(provider, item)
+        self.sell_out(provider, configuration)
         with pytest.raises(NoCapacity):
             self.launch(provider, attempt)
         assert attempt.machine not in {instance.tags[TAG_ID] for instance in self.list_living(provider)}

@@ -214,9 +214,9 @@ class ImageableContract(RetentionBase):
         image = self.save_until_ready(emptied_provider, disk.id, disk.tags)
         cast("HasResources", emptied_provider).remove(disk)
         offer = next(
-            item
-            for item in emptied_provider.available(Requirements(region=disk.region)).items
-            if item.zone == disk.zone
+            configuration
+            for configuration in emptied_provider.available(Requirements(region=disk.region)).items
+            if configuration.zone == disk.zone
         )
         attempt_from_image = make_attempt(number=2, configuration=offer, setup=Setup(image=image.id))
         machine = self.launch_and_wait(emptied_provider, attempt_from_image)

@@ -276,8 +276,8 @@ class KnowsHostKeysContract(ContractBase):
 
     def test_a_host_key_is_an_openssh_public_line(self, provider: Provider) -> None:
         """Algorithm and key, as known_hosts holds them; None where the launch gives the key."""
-        for item in provider.available(Requirements()).items:
-            line = cast("KnowsHostKeys", provider).host_key(item)
+        for configuration in provider.available(Requirements()).items:
+            line = cast("KnowsHostKeys", provider).host_key(configuration)
             assert line is None or algorithm_in(line) == line.split(" ")[0]
 
     def test_a_host_key_stays_when_the_machine_is_launched(self, provider: Provider, make_attempt: MakeAttempt) -> None:

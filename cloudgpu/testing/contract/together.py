@@ -49,13 +49,13 @@ class ClusterBase(ContractBase):
             return []
         listing = provider.orphans(attempts[0].offer.configuration.region)
         assert listing.unanswered == ()
-        return [item.id for item in listing.items if item.tags.get(TAG_ID) == attempts[0].machine]
+        return [orphan.id for orphan in listing.items if orphan.tags.get(TAG_ID) == attempts[0].machine]
 
 
 class LaunchesTogetherContract(ClusterBase):
     """One call makes all nodes of a cluster or none; each of them is a machine of its own afterwards."""
 
-    def leave_room(self, provider: Provider, item: MachineConfiguration, count: int) -> None:
+    def leave_room(self, provider: Provider, configuration: MachineConfiguration, count: int) -> None:
         """Limit the zone of this offer to `count` more machines; every test class has to override this."""
         raise NotImplementedError
 
@@ -111,15 +111,15 @@ class LaunchesTogetherContract(ClusterBase):
     ) -> None:
         """Without capacity for all it raises NoCapacity and leaves nothing; with capacity for all it succeeds."""
         attempts = self.node_attempts(provider, make_attempt())
-        item = attempts[0].offer.configuration
-        self.leave_room(provider, item, NODE_COUNT - 1)
+        configuration = attempts[0].offer.configuration
+        self.leave_room(provider, configuration, NODE_COUNT - 1)
         with pytest.raises(NoCapacity):
             self.launch_together(provider, attempts)
         assert self.list_living(provider) == []
         if isinstance(provider, ClearsShared):
             self.wait_until(lambda: self.clear_shared(provider, attempts))
         assert self.shared_ids(provider, attempts) == []
-        self.leave_room(provider, item, NODE_COUNT)
+        self.leave_room(provider, configuration, NODE_COUNT)
         second_attempts = self.node_attempts(provider, make_attempt(number=2))
         assert len(self.launch_together_and_wait(provider, second_attempts)) == NODE_COUNT
 
@@ -146,8 +146,8 @@ class LaunchesTogetherContract(ClusterBase):
     def test_a_fault_in_one_node_makes_none(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """What cannot be launched is refused for all, before anything is made."""
         attempts = self.node_attempts(provider, make_attempt())
-        item = replace(attempts[0].offer.configuration, instance_type="impossible.9000")
-        offer = replace(attempts[0].offer, configuration=item)
+        configuration = replace(attempts[0].offer.configuration, instance_type="impossible.9000")
+        offer = replace(attempts[0].offer, configuration=configuration)
         with pytest.raises(CloudgpuError):
             self.launch_together(provider, [replace(attempt, offer=offer) for attempt in attempts])
         assert self.list_living(provider) == []

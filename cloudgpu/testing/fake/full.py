@@ -36,9 +36,9 @@ class FullFakeProvider(ReachableFakeProvider):
     _ssh_sources: tuple[str, ...] = ("0.0.0.0/0",)
     _leave_times: tuple[tuple[str, datetime], ...] = ()
 
-    def resolve(self, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
+    def resolve(self, request: LaunchRequest, configuration: MachineConfiguration) -> Resolved:
         """Look up the image; a machine made from it does not take the host key of the launch."""
-        resolved = super().resolve(request, item)
+        resolved = super().resolve(request, configuration)
         return replace(resolved, call={**resolved.call, "host_key": "reads"})
 
     def activity(self, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuError | None]:
@@ -52,12 +52,14 @@ class FullFakeProvider(ReachableFakeProvider):
                 activity[machine_id] = error
         return activity
 
-    def metered_price(self, item: MachineConfiguration, gpu_watts: Decimal, measured_for: timedelta) -> Price | None:
+    def metered_price(
+        self, configuration: MachineConfiguration, gpu_watts: Decimal, measured_for: timedelta
+    ) -> Price | None:
         """Return the cost of that power at a made-up tariff."""
-        source = f"{item.instance_type} drew {gpu_watts} W on average over {duration_text(measured_for)}"
+        source = f"{configuration.instance_type} drew {gpu_watts} W on average over {duration_text(measured_for)}"
         return Price(Money.usd(gpu_watts / 10_000), source, self.clock(), Basis.MEASURED)
 
-    def shared_price(self, item: MachineConfiguration, share: ComputerShare) -> Price | None:  # noqa: ARG002
+    def shared_price(self, configuration: MachineConfiguration, share: ComputerShare) -> Price | None:  # noqa: ARG002
         """Return None: each of these machines is a computer of its own."""
         return None
 
@@ -69,9 +71,12 @@ class FullFakeProvider(ReachableFakeProvider):
     @counted_call
     def placement_scores(self, cloud: Cloud, items: Sequence[MachineConfiguration]) -> Sequence[int | None]:
         """Return 9 for a spot offer with capacity, 1 for one without; None for others, and all types but the first."""
-        scored_types = [item.instance_type for item in items][:1]
-        has_score = [item.market is Market.SPOT and item.instance_type in scored_types for item in items]
-        scores = [1 if item.zone in cloud.exhausted else 9 for item in items]
+        scored_types = [configuration.instance_type for configuration in items][:1]
+        has_score = [
+            configuration.market is Market.SPOT and configuration.instance_type in scored_types
+            for configuration in items
+        ]
+        scores = [1 if configuration.zone in cloud.exhausted else 9 for configuration in items]
         return [score if offer_has_score else None for score, offer_has_score in zip(scores, has_score, strict=True)]
 
     @counted_call
@@ -153,7 +158,8 @@ class PrepaidFakeProvider(FakeProvider):
 
     def _running_cost_per_hour(self, cloud: Cloud) -> Money:
         offers = {
-            (item.instance_type, item.zone, item.market): item for item in matching_offers(self.account, Requirements())
+            (configuration.instance_type, configuration.zone, configuration.market): configuration
+            for configuration in matching_offers(self.account, Requirements())
         }
         running = [
             machine for machine in cloud.machines.values() if self._state(machine) in (State.PENDING, State.RUNNING)

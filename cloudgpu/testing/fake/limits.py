@@ -53,7 +53,7 @@ def check_quota(
     """Raise QuotaExceeded if the quota does not allow so many more GPUs."""
     if not gpus:
         return
-    quota = next(item for item in quotas(cloud, account, region, active_machines) if item.market is market)
+    quota = next(quota for quota in quotas(cloud, account, region, active_machines) if quota.market is market)
     limit, used = quota.limit or 0, quota.used or 0
     if used + gpus <= limit:
         return
@@ -126,19 +126,19 @@ def set_spot_price(cloud: Cloud, instance_type: str, zone: str, usd: str, at: da
     cloud.spot.setdefault(f"{instance_type}/{zone}", []).append([iso(at), usd])
 
 
-def has_set_price(cloud: Cloud, item: MachineConfiguration) -> bool:
+def has_set_price(cloud: Cloud, configuration: MachineConfiguration) -> bool:
     """Say whether a test has set a spot price for this offer."""
-    return item.market is Market.SPOT and _price_key(item) in cloud.spot
+    return configuration.market is Market.SPOT and _price_key(configuration) in cloud.spot
 
 
 def price_history(
-    cloud: Cloud, item: MachineConfiguration, prices: Mapping[str, Decimal], now: datetime
+    cloud: Cloud, configuration: MachineConfiguration, prices: Mapping[str, Decimal], now: datetime
 ) -> list[Price]:
     """Return all prices of a spot offer until now, oldest first; none for other offers, or an unknown machine type."""
-    list_price = usd_per_hour(item, prices) if item.market is Market.SPOT else None
+    list_price = usd_per_hour(configuration, prices) if configuration.market is Market.SPOT else None
     if list_price is None:
         return []
-    set_prices = sorted((from_iso(at), usd) for at, usd in cloud.spot.get(_price_key(item), ()))
+    set_prices = sorted((from_iso(at), usd) for at, usd in cloud.spot.get(_price_key(configuration), ()))
     timeline = [(FIRST_PRICE_AT, list_price), *((at, Money.usd(usd)) for at, usd in set_prices if at <= now)]
     return [Price(amount, _PRICE_SOURCE, at, Basis.QUOTED) for at, amount in timeline]
 
@@ -149,5 +149,5 @@ def prices_since(prices: Sequence[Price], moment: datetime) -> list[Price]:
     return [*price_in_force, *(price for price in prices if price.as_of > moment)]
 
 
-def _price_key(item: MachineConfiguration) -> str:
-    return f"{item.instance_type}/{item.zone}"
+def _price_key(configuration: MachineConfiguration) -> str:
+    return f"{configuration.instance_type}/{configuration.zone}"

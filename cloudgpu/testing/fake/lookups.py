@@ -42,14 +42,18 @@ def placement_constraint(cloud: Cloud, setup: Setup, requirements: Requirements,
     return PlacementConstraint()
 
 
-def resolve(cloud: Cloud, request: LaunchRequest, item: MachineConfiguration, now: datetime) -> Resolved:
+def resolve(cloud: Cloud, request: LaunchRequest, configuration: MachineConfiguration, now: datetime) -> Resolved:
     """Return what the launch call needs; raise NoCapacity for a type not sold there, InvalidRequest for an image."""
     offers_there = matching_offers(
-        item.account, Requirements(instance_type=item.instance_type, zone=item.zone, market=item.market)
+        configuration.account,
+        Requirements(instance_type=configuration.instance_type, zone=configuration.zone, market=configuration.market),
     )
     if not offers_there:
         raise NoCapacity(
-            f"{item.instance_type} is not sold in {item.zone}", field="zone", value=item.zone, next="leave --zone out"
+            f"{configuration.instance_type} is not sold in {configuration.zone}",
+            field="zone",
+            value=configuration.zone,
+            next="leave --zone out",
         )
     setup = request.setup
     image = _find_image_or_refuse(cloud, setup.image) if setup.image else None
@@ -58,7 +62,7 @@ def resolve(cloud: Cloud, request: LaunchRequest, item: MachineConfiguration, no
             "--image", str(setup.image), f"the image {setup.image} is not ready yet", "try again later"
         )
     attached = tuple(_attached_resources(setup))
-    remarks = [f"the volume {setup.volume.name} is bound to {item.zone}"] if setup.volume else []
+    remarks = [f"the volume {setup.volume.name} is bound to {configuration.zone}"] if setup.volume else []
     return Resolved({"image": image.id if image else None}, attached=attached, remarks=tuple(remarks))
 
 
@@ -136,6 +140,8 @@ def add_orphan(
 def need_key_pair(cloud: Cloud, machine: FakeMachine, tags: Mapping[str, str], now: datetime) -> None:
     """Create the key pair of the launch's ledger in its region, unless it exists."""
     ledger = tags.get(TAG_LEDGER, "")
-    existing = ((item.kind, item.region, item.tags.get(TAG_LEDGER)) for item in cloud.resources.values())
+    existing = (
+        (resource.kind, resource.region, resource.tags.get(TAG_LEDGER)) for resource in cloud.resources.values()
+    )
     if (Kind.KEY_PAIR, machine.region, ledger) not in existing:
         add_orphan(cloud, Kind.KEY_PAIR, machine.region, {TAG_LEDGER: ledger, TAG_OWNER: tags.get(TAG_OWNER, "")}, now)

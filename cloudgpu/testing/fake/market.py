@@ -29,8 +29,8 @@ class FakeType:
 
 
 MACHINE_TYPES: Mapping[str, FakeType] = {
-    item.name: item
-    for item in (
+    machine_type.name: machine_type
+    for machine_type in (
         FakeType("fake.cpu", (), 2, 8, "0.10"),
         FakeType("fake.v100.1", (Accelerator("v100", 1, 16),), 8, 61, "3.00"),
         FakeType("fake.v100.4", (Accelerator("v100", 4, 16),), 32, 244, "12.00"),
@@ -56,19 +56,22 @@ def matching_offers(
         for market in Market
     )
     trusted_offers = (
-        replace(item, trust=trust_of.get(item.instance_type, trust_of.get(item.zone, item.trust)))
-        for item in all_offers
+        replace(
+            configuration,
+            trust=trust_of.get(configuration.instance_type, trust_of.get(configuration.zone, configuration.trust)),
+        )
+        for configuration in all_offers
     )
-    return [item for item in trusted_offers if fits(item, without_trust)]
+    return [configuration for configuration in trusted_offers if fits(configuration, without_trust)]
 
 
-def usd_per_hour(item: MachineConfiguration, prices: Mapping[str, Decimal]) -> Money | None:
+def usd_per_hour(configuration: MachineConfiguration, prices: Mapping[str, Decimal]) -> Money | None:
     """Return the price of an offer: `prices` (by type, on demand), else the usual one; None for an unknown type."""
-    machine_type = MACHINE_TYPES.get(item.instance_type)
-    amount = prices.get(item.instance_type, Decimal(machine_type.usd) if machine_type else None)
+    machine_type = MACHINE_TYPES.get(configuration.instance_type)
+    amount = prices.get(configuration.instance_type, Decimal(machine_type.usd) if machine_type else None)
     if amount is None:
         return None
-    return Money.usd(amount * SPOT_SHARE if item.market is Market.SPOT else amount)
+    return Money.usd(amount * SPOT_SHARE if configuration.market is Market.SPOT else amount)
 
 
 def _available(

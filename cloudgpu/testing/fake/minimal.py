@@ -56,8 +56,10 @@ class MinimalFakeProvider(FaultyCloud):
     def available(self, cloud: Cloud, requirements: Requirements) -> Availability:
         """Return the matching offers in zones with capacity."""
         sold = matching_offers(self.account, requirements, self.options.trust)
-        with_capacity = (item for item in sold if item.zone not in cloud.exhausted)
-        return Availability(tuple(replace(item, traffic=self.options.traffic) for item in with_capacity))
+        with_capacity = (configuration for configuration in sold if configuration.zone not in cloud.exhausted)
+        return Availability(
+            tuple(replace(configuration, traffic=self.options.traffic) for configuration in with_capacity)
+        )
 
     @counted_call
     def launch(self, cloud: Cloud, attempt: Attempt, *, deadline: datetime) -> Instance:  # noqa: ARG002  (it answers at once)
@@ -95,28 +97,35 @@ class MinimalFakeProvider(FaultyCloud):
     def _machines_of_token(self, cloud: Cloud, token: str, call: str) -> Sequence[FakeMachine]:
         """Return the machines that were made with a token; raise InvalidRequest if that was by another call."""
         oldest_at = self.clock() - self.token_rule.lifetime
-        machines = [item for item in cloud.machines.values() if item.token == token and item.made_at > oldest_at]
+        machines = [
+            machine for machine in cloud.machines.values() if machine.token == token and machine.made_at > oldest_at
+        ]
         if machines and machines[0].call != call:
             message = f"the token {token} was used for another call"
             raise InvalidRequest(message, field="token", value=token, next="send the saved call unchanged")
         return machines
 
     def _check_launch(self, cloud: Cloud, attempt: Attempt) -> None:
-        item = attempt.offer.configuration
+        configuration = attempt.offer.configuration
         if not 0 < len(attempt.token) <= _MAX_TOKEN_LENGTH:
             raise invalid_request("token", attempt.token, "a token has 1 to 64 characters")
         if TAG_ID not in attempt.tags:
             raise invalid_request("tags", "", f"the tag {TAG_ID} is missing")
         check_tags(attempt.tags)
         if not any(
-            _is_same_offer(item, sold) for sold in matching_offers(self.account, Requirements(market=item.market))
+            _is_same_offer(configuration, sold)
+            for sold in matching_offers(self.account, Requirements(market=configuration.market))
         ):
-            raise invalid_request("offer", item.instance_type, f"{item.instance_type} is not sold in {item.zone}")
-        if item.zone in cloud.exhausted or self._remaining_capacity(cloud, item.zone) < 1:
-            raise no_capacity(item.instance_type, item.zone)
+            raise invalid_request(
+                "offer",
+                configuration.instance_type,
+                f"{configuration.instance_type} is not sold in {configuration.zone}",
+            )
+        if configuration.zone in cloud.exhausted or self._remaining_capacity(cloud, configuration.zone) < 1:
+            raise no_capacity(configuration.instance_type, configuration.zone)
 
     def _make_machine(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
-        item, now = attempt.offer.configuration, self.clock()
+        configuration, now = attempt.offer.configuration, self.clock()
         machine = FakeMachine(
             id=f"fake-{digest(self.account, attempt.token, str(len(cloud.machines)))[:16]}",
             token=attempt.token,
@@ -124,11 +133,11 @@ class MinimalFakeProvider(FaultyCloud):
             account=self.account,
             made_at=now,
             tags=dict(attempt.tags),
-            region=item.region,
-            zone=item.zone,
-            instance_type=item.instance_type,
-            market=item.market,
-            accelerators=item.accelerators,
+            region=configuration.region,
+            zone=configuration.zone,
+            instance_type=configuration.instance_type,
+            market=configuration.market,
+            accelerators=configuration.accelerators,
             user=attempt.boot.user,
             requested=State.RUNNING,
             asked_at=now,
@@ -174,9 +183,11 @@ def _is_same_offer(configuration: MachineConfiguration, offer: MachineConfigurat
 
 def fingerprint(attempt: Attempt) -> str:
     """Return a digest of the launch call: a call with a token that was used before must have the same one."""
-    boot, item = attempt.boot, attempt.offer.configuration
+    boot, configuration = attempt.boot, attempt.offer.configuration
     keys = (boot.host_public_key, boot.agent_source, *boot.client_public_keys, *boot.jupyter)
     parts = (text for part in boot.parts for text in (part.kind, part.text))
     tags = (text for pair in sorted(attempt.tags.items()) for text in pair)
     call_json = json.dumps(dict(attempt.call), sort_keys=True)
-    return digest(item.zone, item.instance_type, str(item.market), *keys, *parts, *tags, call_json)
+    return digest(
+        configuration.zone, configuration.instance_type, str(configuration.market), *keys, *parts, *tags, call_json
+    )

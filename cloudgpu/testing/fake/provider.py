@@ -91,7 +91,7 @@ class FakeProvider(TogetherFakeProvider):
     @counted_call
     def prices(self, cloud: Cloud, offers: Sequence[MachineConfiguration]) -> Sequence[Price | None]:
         """Return the made-up prices."""
-        return [self._price_of(cloud, item) for item in offers]
+        return [self._price_of(cloud, configuration) for configuration in offers]
 
     @counted_call
     def price_history(
@@ -99,7 +99,7 @@ class FakeProvider(TogetherFakeProvider):
     ) -> Sequence[Sequence[Price]]:
         """Return the made-up spot prices since `since`."""
         prices, now = self.options.prices or {}, self.clock()
-        return [limits.prices_since(limits.price_history(cloud, item, prices, now), since) for item in items]
+        return [limits.prices_since(limits.price_history(cloud, offer, prices, now), since) for offer in items]
 
     def set_spot_price(self, instance_type: str, zone: str, usd: str, at: datetime | None = None) -> None:
         """Set the hourly price of spot machines of this type in this zone, from `at` (None: now) on."""
@@ -166,7 +166,7 @@ class FakeProvider(TogetherFakeProvider):
         self._update_machine(cloud, machine, taken_at=at)
         return at
 
-    def host_key(self, item: MachineConfiguration) -> str | None:  # noqa: ARG002  (all machines of this cloud alike)
+    def host_key(self, configuration: MachineConfiguration) -> str | None:  # noqa: ARG002  (all machines of this cloud alike)
         """Return the option `host_key`, which all machines have; None if they take the key of the launch."""
         return self.options.host_key
 
@@ -176,10 +176,10 @@ class FakeProvider(TogetherFakeProvider):
         return lookups.placement_constraint(cloud, setup, requirements, self.ledger)
 
     @counted_call
-    def resolve(self, cloud: Cloud, request: LaunchRequest, item: MachineConfiguration) -> Resolved:
+    def resolve(self, cloud: Cloud, request: LaunchRequest, configuration: MachineConfiguration) -> Resolved:
         """Look up the image, and whether the quota allows the machine."""
-        self._check_quota(cloud, item, request.cluster.nodes if request.cluster else 1)
-        return lookups.resolve(cloud, request, item, self.clock())
+        self._check_quota(cloud, configuration, request.cluster.nodes if request.cluster else 1)
+        return lookups.resolve(cloud, request, configuration, self.clock())
 
     @counted_call
     def resources(self, cloud: Cloud, region: str | None = None) -> ResourceListing:
@@ -385,9 +385,9 @@ class FakeProvider(TogetherFakeProvider):
             machine for machine in cloud.machines.values() if self._state(machine) in (State.PENDING, State.RUNNING)
         ]
 
-    def _check_quota(self, cloud: Cloud, item: MachineConfiguration, machines: int = 1) -> None:
-        gpus = machines * sum(gpu.count for gpu in item.accelerators)
-        limits.check_quota(cloud, self.account, item.region, item.market, gpus, self._pending_or_running(cloud))
+    def _check_quota(self, cloud: Cloud, offer: MachineConfiguration, machines: int = 1) -> None:
+        gpus = machines * sum(gpu.count for gpu in offer.accelerators)
+        limits.check_quota(cloud, self.account, offer.region, offer.market, gpus, self._pending_or_running(cloud))
 
     def _check_launch(self, cloud: Cloud, attempt: Attempt) -> None:
         super()._check_launch(cloud, attempt)
@@ -412,10 +412,10 @@ class FakeProvider(TogetherFakeProvider):
         disks.add_system_disk(cloud, machine, attempt, stays=one_time and attempt.request.setup.keep_disk)
         return machine
 
-    def _price_of(self, cloud: Cloud, item: MachineConfiguration) -> Price | None:
-        if limits.has_set_price(cloud, item):
-            return limits.price_history(cloud, item, self.options.prices or {}, self.clock())[-1]
-        per_hour = usd_per_hour(item, self.options.prices or {})
+    def _price_of(self, cloud: Cloud, configuration: MachineConfiguration) -> Price | None:
+        if limits.has_set_price(cloud, configuration):
+            return limits.price_history(cloud, configuration, self.options.prices or {}, self.clock())[-1]
+        per_hour = usd_per_hour(configuration, self.options.prices or {})
         if per_hour is None:
             return None
         return Price(per_hour, "the fake cloud's made-up price list", self.clock(), Basis.QUOTED)

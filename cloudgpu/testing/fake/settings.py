@@ -61,7 +61,7 @@ class FakeOptions:
         return Pace(self.boot_s, self.stop_s, self.keep_s)
 
 
-_OPTION_NAMES = tuple(item.name for item in fields(FakeOptions))
+_OPTION_NAMES = tuple(option.name for option in fields(FakeOptions))
 
 
 def read_options(settings: ProviderSettings) -> FakeOptions:

@@ -353,13 +353,13 @@ def _to_json(cloud: Cloud) -> dict[str, Any]:
 
 def _from_json(data: Mapping[str, Any]) -> Cloud:
     return Cloud(
-        machines={item["id"]: machine_from_json(item) for item in data["machines"]},
+        machines={machine["id"]: machine_from_json(machine) for machine in data["machines"]},
         calls=Counter(data["calls"]),
         faults=[Fault(**fault) for fault in data["faults"]],
         hidden=set(data["hidden"]),
         exhausted=set(data["exhausted"]),
         room=data["room"],
-        resources={item["id"]: resource_from_json(item) for item in data["resources"]},
+        resources={resource["id"]: resource_from_json(resource) for resource in data["resources"]},
         made=data["made"],
         firewalls=data["firewalls"],
         quotas=data["quotas"],

@@ -43,10 +43,10 @@ class TogetherFakeProvider(MinimalFakeProvider):
 
     def share(self, attempt: Attempt) -> None:
         """Create the cluster's placement group, but no machine, like a launch that failed in between."""
-        item, node, now = attempt.offer.configuration, node_of_tags(attempt.tags), self.clock()
+        configuration, node, now = attempt.offer.configuration, node_of_tags(attempt.tags), self.clock()
         if node is not None:
             with self._store.open() as cloud:
-                _need_group(cloud, attempt, node_name(node.id, 0), item.region, now)
+                _need_group(cloud, attempt, node_name(node.id, 0), configuration.region, now)
 
     def _update_attachments(self, cloud: Cloud) -> None:
         """Update which machine uses each placement group."""
@@ -74,9 +74,9 @@ class TogetherFakeProvider(MinimalFakeProvider):
         """Raise if one of these cannot be made, or if the zone lacks capacity for all."""
         for attempt in attempts:
             self._check_launch(cloud, attempt)
-        item = attempts[0].offer.configuration
-        if self._remaining_capacity(cloud, item.zone) < len(attempts):
-            raise no_capacity(f"{len(attempts)} x {item.instance_type}", item.zone)
+        configuration = attempts[0].offer.configuration
+        if self._remaining_capacity(cloud, configuration.zone) < len(attempts):
+            raise no_capacity(f"{len(attempts)} x {configuration.instance_type}", configuration.zone)
 
     def _make_node(self, cloud: Cloud, attempts: Sequence[Attempt], node: int) -> FakeMachine:
         """Make one machine; all nodes have the token of the first attempt."""
@@ -90,7 +90,11 @@ def _fingerprint(attempts: Sequence[Attempt]) -> str:
 
 
 def _groups(cloud: Cloud) -> list[FakeResource]:
-    return [item for item in cloud.resources.values() if item.kind is Kind.PLACEMENT_GROUP and TAG_CLUSTER in item.tags]
+    return [
+        resource
+        for resource in cloud.resources.values()
+        if resource.kind is Kind.PLACEMENT_GROUP and TAG_CLUSTER in resource.tags
+    ]
 
 
 def _need_group(cloud: Cloud, attempt: Attempt, group_id: str, region: str, now: datetime) -> None:

@@ -17,7 +17,7 @@ from cloudgpu.control.session import guarding
 from cloudgpu.control.setup.live_check import max_cost_of, plan_trials, run_trial
 from cloudgpu.control.setup.permissions import finding_checks
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.machine.container_start import HOST_KEY_LINE
+from cloudgpu.providers.machine.container_start import HOST_KEY_PREFIX
 from cloudgpu.providers.vast import request as vasts
 from tests.access.sshserver import USER, Server
 from tests.clouds.rest_faults import FOREVER
@@ -50,7 +50,7 @@ class Lab:
         OPENED.append(weakref.ref(self.session))
         shutil.copytree(server.root / "keys", self.session.home.keys)
         kind_of_key, key = server.host_key.public_line.split()[:2]
-        self.log = [f"{HOST_KEY_LINE}{kind_of_key} {key}"]
+        self.log = [f"{HOST_KEY_PREFIX}{kind_of_key} {key}"]
 
         def boot(one):
             one.port, one.user = server.port, USER
