@@ -10,8 +10,8 @@ from cloudgpu.catalog import rules
 from cloudgpu.catalog.rules import CsvRow
 from cloudgpu.core.values.times import earliest_moment
 
-Facts = dict[str, list[CsvRow]]
-Catalogue = dict[str, Any]
+Facts = dict[str, list[CsvRow]]  # the rows of each table
+Catalogue = dict[str, Any]  # catalog.json, or a part of it
 
 
 def compile_catalogue(facts: Facts) -> Catalogue:

@@ -43,7 +43,7 @@ def accepts_disk(machine_type: str, kind: str) -> bool:
     return kind != HYPERDISK or not machine_type.startswith(_NO_HYPERDISK)
 
 
-def tier(sku: str, size_gb: int) -> str:
+def billed_tier(sku: str, size_gb: int) -> str:
     """Return what an Azure disk of this SKU (`Premium_LRS`) and size is billed as: `P10 128 GiB` in the catalogue.
 
     The SKU itself for one that has no tiers (Ultra Disk, Premium SSD v2).

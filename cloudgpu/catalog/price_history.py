@@ -32,10 +32,10 @@ class PriceAges:
 
 def price_ages(provider: str, now: datetime) -> PriceAges | None:
     """Return how old a provider's prices in use are, refreshed or embedded; None where it has none."""
-    fresh = price_index(provider).machines
-    dates = [row.as_of for rows in fresh.values() for row in rows.values()]
+    refreshed_rows = price_index(provider).machines
+    dates = [row.as_of for rows in refreshed_rows.values() for row in rows.values()]
     for name, listed in catalogue()["prices"].get(provider, {}).items():
-        refreshed = {(region, str(market)) for region, market in fresh.get(name, {})}
+        refreshed = {(region, str(market)) for region, market in refreshed_rows.get(name, {})}
         dates += [earliest_time(price[3]) for price in listed if (price[0], price[1]) not in refreshed]
     if not dates:
         return None

@@ -156,9 +156,9 @@ def priced_regions(provider: str) -> dict[str, frozenset[str]]:
 
 
 @lru_cache(maxsize=8)
-def _priced_regions(provider: str, fresh: PriceIndex) -> dict[str, frozenset[str]]:
+def _priced_regions(provider: str, refreshed: PriceIndex) -> dict[str, frozenset[str]]:
     regions_of = {name: {price[0] for price in listed} for name, listed in catalogue()["prices"][provider].items()}
-    for name, rows in fresh.machines.items():
+    for name, rows in refreshed.machines.items():
         if name in catalogue()["types"][provider]:
             regions_of.setdefault(name, set()).update(region for region, _ in rows)
     return {name: frozenset(names_of_regions) for name, names_of_regions in regions_of.items()}
@@ -239,15 +239,15 @@ def quotas_of(provider: str, name: str, market: Market) -> list[ListedQuota]:
 
 
 def _listed_prices(machine_type: InstanceType, region: str | None, market: Market | None) -> Iterator[ListedPrice]:
-    fresh = price_index(machine_type.provider).machines.get(machine_type.name, {})
+    refreshed = price_index(machine_type.provider).machines.get(machine_type.name, {})
     for price in embedded_prices(machine_type.provider, machine_type.name):
         if (
             region in (None, price.region)
             and market in (None, price.market)
-            and (price.region, price.market) not in fresh
+            and (price.region, price.market) not in refreshed
         ):
             yield price
-    for (row_region, row_market), row in fresh.items():
+    for (row_region, row_market), row in refreshed.items():
         if region in (None, row_region) and market in (None, row_market):
             yield ListedPrice(
                 row_region,
@@ -267,11 +267,11 @@ def embedded_prices(provider: str, name: str) -> tuple[ListedPrice, ...]:
         ListedPrice(
             region,
             Market(market),
-            Price(Money.usd(usd), sources[source], earliest_time(date_text), Basis(basis)),
-            checks[check],
+            Price(Money.usd(usd), sources[source_index], earliest_time(date_text), Basis(basis)),
+            checks[check_index],
             date_text,
         )
-        for region, market, usd, date_text, basis, source, check in facts["prices"][provider].get(name, ())
+        for region, market, usd, date_text, basis, source_index, check_index in facts["prices"][provider].get(name, ())
     )
 
 

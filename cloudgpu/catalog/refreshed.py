@@ -52,7 +52,7 @@ class StoredPrices:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PriceIndex:
-    """The same prices as mappings: `machines` by type, then region and market; `storage` by kind, then region.
+    """Refreshed prices as mappings: `machines` by type, then region and market; `storage` by kind, then region.
 
     Compared by identity, so that it can be the key of a cache.
     """

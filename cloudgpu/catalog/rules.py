@@ -16,7 +16,7 @@ from cloudgpu.core.catalog.catalog import ANY, MARKETPLACES
 CsvRow = dict[str, str]
 
 PROVIDERS = ("aws", "gcp", "azure", "lambda", "runpod")
-LISTED_PROVIDERS = (*PROVIDERS, *MARKETPLACES)
+LISTED_PROVIDERS = (*PROVIDERS, *MARKETPLACES)  # all that have prices in the catalogue
 PROVIDERS_LISTED_BY_REGION = ("aws", "gcp", "azure")  # whose lists were read region by region
 PARTLY_LISTED_PROVIDERS = ("runpod",)  # whose lists lack many GPUs and GPU counts that they sell
 _RESTRICTED = re.compile(r"us-gov-.*|us-iso.*|cn-.*|usgov.*|usdod.*|china.*")

@@ -19,7 +19,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import earliest_moment
 
 _SIZE_CLASS = re.compile(r"([A-Z])\d+ (\d+) GiB")  # a disk is billed as one of its size class: `P10 128 GiB`
-MARGIN = Fraction(3, 2)  # multiplies the most expensive known price, where a price is not known
+BUDGET_MARGIN = Fraction(3, 2)  # multiplies the most expensive known price, where a price is not known
 
 
 class PriceClass(StrEnum):
@@ -86,7 +86,7 @@ def counted_price(provider: str, region: str, kind: str, price_class: PriceClass
         provider=provider,
         region=region,
         kind=kind,
-        price=most_expensive.price.scaled(MARGIN),
+        price=most_expensive.price.scaled(BUDGET_MARGIN),
         upper_bound=True,
         source=f"no price is known: {explanation} times 1.5 ({most_expensive.source})",
         basis=Basis.DERIVED,
@@ -100,9 +100,9 @@ def storage_kinds(provider: str) -> tuple[str, ...]:
 
 def storage_prices(provider: str, kind: str) -> list[DiskPrice]:
     """Return every price of a kind, refreshed or embedded, each with the region, or region pattern, of its list."""
-    fresh = price_index(provider).storage.get(kind, {})
-    embedded = [row for row in embedded_storage(provider, kind) if row.region not in fresh]
-    return [*embedded, *(_refreshed_price(provider, row) for row in fresh.values())]
+    refreshed = price_index(provider).storage.get(kind, {})
+    embedded = [row for row in embedded_storage(provider, kind) if row.region not in refreshed]
+    return [*embedded, *(_refreshed_price(provider, row) for row in refreshed.values())]
 
 
 def price_class_of(kind: str) -> PriceClass:

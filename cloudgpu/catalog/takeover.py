@@ -25,21 +25,21 @@ from cloudgpu.core.model.offers import Basis, Market
 
 @dataclass(frozen=True, slots=True)
 class MergedPrices:
-    """The result of a merge. `stored` is the new price list; `unknown` are types that the catalogue lacks.
+    """The result of a merge. `stored` is the new price list; `unknown_types` are types that the catalogue lacks.
 
-    `moves` are changed prices, `refused` are rows that cannot be read.
+    `changes` are changed prices, `refused_rows` are rows that cannot be read.
 
-    `renewed` counts the prices that the answer renewed. `unanswered` are the parts that did not answer, or answered
-    without any price: their old prices stay, with their dates. `not_renewed` are types sold today whose on-demand price
-    the answer did not renew.
+    `renewed_count` counts the prices that the answer renewed. `unanswered` are the parts that did not answer, or
+    answered without any price: their old prices stay, with their dates. `not_renewed` are types sold today whose
+    on-demand price the answer did not renew.
     """
 
     stored: StoredPrices
-    renewed: int
-    moves: tuple[ListPriceChange, ...]
-    refused: tuple[RefusedRow, ...]
+    renewed_count: int
+    changes: tuple[ListPriceChange, ...]
+    refused_rows: tuple[RefusedRow, ...]
     unanswered: tuple[Unanswered, ...]
-    unknown: tuple[str, ...]
+    unknown_types: tuple[str, ...]
     not_renewed: tuple[str, ...]
 
 
@@ -78,11 +78,11 @@ def merge_prices(previous: StoredPrices, answer: PriceList, max_factor: float, *
     renewed = {row.key for part in answer.parts if part.scope in answered_scopes for row in part.rows}
     return MergedPrices(
         stored=StoredPrices(answer.provider, parts, (*earlier, *rejected_changes)),
-        renewed=len(renewed) - len(rejected_changes),
-        moves=tuple(moves),
-        refused=tuple(one for part in answer.parts for one in part.refused),
+        renewed_count=len(renewed) - len(rejected_changes),
+        changes=tuple(moves),
+        refused_rows=tuple(one for part in answer.parts for one in part.refused),
         unanswered=tuple(unanswered),
-        unknown=tuple(sorted(unknown_types)),
+        unknown_types=tuple(sorted(unknown_types)),
         not_renewed=tuple(_not_renewed(answer, answered_scopes, renewed)),
     )
 

@@ -55,7 +55,7 @@ def cluster_document(
         "terminated_at": max((not_none(machine["terminated_at"]) for machine in documents), default=None)
         if all(machine["terminated_at"] for machine in documents)
         else None,
-        "there": node_status.there,
+        "there": node_status.existing,
         "degraded": node_status.degraded,
         "queue": queue,
         "nodes": [machine["id"] for machine in documents],

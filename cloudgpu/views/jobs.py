@@ -143,10 +143,10 @@ def notice_document(fit: SpotNoticeFit) -> NoticeFit:
     """Return how much can be saved within the notice of a spot interruption."""
     return {
         "seconds": fit.notice.seconds,
-        "begins_s": fit.notice.begins_s,
+        "begins_s": fit.notice.copy_after_s,
         "bytes_per_s": int(fit.bytes_per_s),
         "measured_on": fit.measured_on,
-        "fits_bytes": fit.fits_bytes,
+        "fits_bytes": fit.copyable_bytes,
         "last_bytes": fit.previous_bytes,
         "last_of": fit.previous_job or None,
     }
@@ -185,7 +185,7 @@ def machine_document(machine: Machine, *, launched_for_job: bool) -> JobMachine:
 def _why_text(job: Job) -> str:
     if job.outcome is None and job.cancel is not None:
         return job.cancel[1]
-    return job.why or job.queued
+    return job.why or job.queue_reason
 
 
 def _waits(job: Job) -> JobWaits | None:

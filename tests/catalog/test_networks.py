@@ -30,7 +30,7 @@ LISTED = {  # as DescribeInstanceTypes has them: for long, for a while
 @pytest.mark.parametrize(("name", "gbit"), LISTED.items(), ids=LISTED)
 def test_aws_types_have_the_network_that_ec2_names(name, gbit):
     found = network_of("aws", name)
-    assert (found.gbit, found.up_to) == gbit
+    assert (found.gbit, found.burst_gbit) == gbit
     assert found.source
     assert found.as_of == "2026-10-27"
 

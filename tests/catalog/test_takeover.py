@@ -65,7 +65,7 @@ def test_what_stands_is_either_of_now_or_untouched(first, second, accept):
         assert key.item != "no.such"
     for scope in {gap.scope for gap in after.unanswered}:
         assert after.stored.parts.get(scope) == before.parts.get(scope)
-    for moved in after.moves:
+    for moved in after.changes:
         assert stands.get(moved.key) == (moved.new if moved.is_accepted else was.get(moved.key))
         assert moved.is_accepted or moved.new in after.stored.rejected_changes
 
@@ -74,7 +74,7 @@ def test_what_stands_is_either_of_now_or_untouched(first, second, accept):
 def test_a_list_that_says_the_same_again_moves_nothing(said):
     before = merge_prices(StoredPrices("aws"), answer(said, EARLIER), 2.0, accept=True).stored
     after = merge_prices(before, answer(said, NOW), 2.0, accept=False)
-    assert not after.moves
+    assert not after.changes
     assert set(by_key(after.stored)) == set(by_key(before))
 
 
@@ -165,7 +165,7 @@ def test_a_factor_counts_both_ways_and_its_edge_is_still_near():
     ).stored
     for nanos, is_taken in ((200, True), (201, False), (50, True), (49, False)):
         found = merge_prices(first, answer({SCOPES[0]: ({"gp3": nanos}, False)}, NOW + timedelta(1)), 2.0, accept=False)
-        assert [one.is_accepted for one in found.moves] == [is_taken]
+        assert [one.is_accepted for one in found.changes] == [is_taken]
 
 
 def test_a_region_in_which_nothing_was_known_to_be_sold_is_no_gap():

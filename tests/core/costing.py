@@ -43,7 +43,7 @@ def row(*uses: Usage, id: str = "cg-1", **facts: Any) -> tuple[Machine, Ended]: 
     usual |= {"intended_at": at(0), "first_at": at(0), "open_usage": tuple(one for one in uses if one.end is None)}
     ended, totals, notes = [one for one in uses if one.end is not None], dict[str, list[int]](), dict[str, Any]()
     for one in ended:
-        charge = metering.add_to(totals, record_of(one))
+        charge = metering.add_to_totals(totals, record_of(one))
         notes[one.resource] = note_with_charge(notes.get(one.resource, NO_NOTE), charge)
     usual |= {"usage_totals": {name: tuple(sums) for name, sums in totals.items()}, "charge_notes": notes}
     return machine(id=id, **usual | facts), [(id, one) for one in ended]

@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudgpu.core.activity.idle import Thresholds, judge
 from cloudgpu.core.events.log import Line
-from cloudgpu.core.events.projection import folded
+from cloudgpu.core.events.projection import project
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import usage_of_record
 from cloudgpu.core.policies.policy import Policy
@@ -55,10 +55,10 @@ def ended(minutes: float) -> Line:
 
 def past(lines: Iterable[Line], samples: Iterable[dict[str, Any]], until: float, since: float = 0) -> MachineHistory:
     every = list(lines)
-    found = folded(every)
+    found = project(every)
     assert found is not None
     row = Machine.of(found.state["row"])
-    ended = [usage_of_record(one) for one in found.closed]
+    ended = [usage_of_record(one) for one in found.ended_usages]
     known = tuple(one for one in (*ended, *row.open_usage) if only_while_it_runs(row, one))
     runs = runs_of(known, minute(since), minute(until))
     return MachineHistory(row, RecordedHistory(every, runs, list(samples)), known)

@@ -25,7 +25,7 @@ from cloudgpu.access.jobs.copies import (
     transfer_ended_error,
 )
 from cloudgpu.access.jobs.program import RequestRefused, StreamFrames, run_request
-from cloudgpu.core.jobs.remote_state import EngineState, EngineTask, Exit, Phase, RemoteState, Uploads
+from cloudgpu.core.jobs.remote_state import EngineTask, Exit, Phase, RemoteState, SlurmJobState, Uploads
 from cloudgpu.core.jobs.transfers import Transfers
 from cloudgpu.errors import InvalidRequest, Unreachable
 
@@ -389,27 +389,27 @@ def _parse_state(data: Mapping[str, Any]) -> RemoteState:
     return RemoteState(
         phase=Phase(data["phase"]),
         now=float(data["now"]),
-        started=data["started"],
+        started_at=data["started"],
         setup_s=data["setup_s"],
         exit=None
         if not ended
-        else Exit(**{name: ended[name] for name in ("status", "signal", "reason", "ended", "why")}),
+        else Exit(ended["status"], ended["signal"], ended["reason"], ended["ended"], ended["why"]),
         out=int(data["out"]),
         err=int(data["err"]),
-        last_output=data["last_output"],
+        last_output_at=data["last_output"],
         progress=(float(progress[0]), progress[1]) if progress else None,
-        disk_free=data["disk_free"],
+        free_disk_bytes=data["disk_free"],
         results_bytes=int(data["results_bytes"]),
         checkpoints=tuple(map(str, data["checkpoints"])),
         data=(int(data["data"][0]), int(data["data"][1])) if data.get("data") else None,
-        storing=_parse_uploads(data.get("storing") or {}),
-        checkpointed=data.get("checkpointed"),
+        uploads=_parse_uploads(data.get("storing") or {}),
+        checkpointed_at=data.get("checkpointed"),
         notice=bool(data.get("notice")),
         engine=_parse_engine(data.get("engine")),
     )
 
 
-def _parse_engine(data: Any) -> EngineState | None:
+def _parse_engine(data: Any) -> SlurmJobState | None:
     """Return the state of a job in Slurm; None if Slurm does not know it."""
     try:
         tasks = tuple(
@@ -424,7 +424,7 @@ def _parse_engine(data: Any) -> EngineState | None:
             )
             for task in data["tasks"]
         )
-        return EngineState(str(data["id"]), str(data["name"]), tasks)
+        return SlurmJobState(str(data["id"]), str(data["name"]), tasks)
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -217,7 +217,7 @@ class _Walk:
             self._add_file(entry, path)
 
     def _includes_secret(self, path: str) -> bool:
-        return self.include.takes_secret(path) and self.include.takes(path, is_directory=False)
+        return self.include.includes_secret(path) and self.include.includes(path, is_directory=False)
 
     def _add_directory(self, entry: os.DirEntry[str], path: str, chain: RuleChain, mode: _Mode) -> None:
         if is_secret_directory(path):
@@ -226,12 +226,12 @@ class _Walk:
             else:
                 self._leave_out(entry, path, "secret")
             return
-        is_included = bool(self.include) and self.include.takes(path, is_directory=True)
+        is_included = bool(self.include) and self.include.includes(path, is_directory=True)
         if is_included:
             self._to_visit.append((path, (), _Mode.INCLUDED))
         elif not (self._is_ignored(entry, path, chain, mode, is_directory=True) or self._is_environment(path, mode)):
             self._to_visit.append((path, chain, mode))
-        elif path in self.tracked or (self.include and self.include.may_hold(path)):
+        elif path in self.tracked or (self.include and self.include.may_include_below(path)):
             self._to_visit.append((path, (), _Mode.IGNORED))
         else:
             self._leave_out(entry, path, "ignored")
@@ -243,7 +243,7 @@ class _Walk:
     def _is_ignored(
         self, entry: os.DirEntry[str], path: str, chain: RuleChain, mode: _Mode, *, is_directory: bool
     ) -> bool:
-        is_included = bool(self.include) and not is_directory and self.include.takes(path, is_directory=False)
+        is_included = bool(self.include) and not is_directory and self.include.includes(path, is_directory=False)
         if is_included or mode is _Mode.INCLUDED or (not is_directory and path in self.tracked):
             return False
         return mode is _Mode.IGNORED or (

@@ -15,7 +15,7 @@ from cloudgpu.access.jobs.program_channel import ProgramChannel, command_of, mod
 from cloudgpu.core.clusters.conf import Files, process_tag_of
 from cloudgpu.core.clusters.layout import EngineFiles, engine_files
 from cloudgpu.core.clusters.nodes import NodeFacts, Ports, node_facts
-from cloudgpu.core.clusters.state import EngineState, read_sinfo, read_squeue
+from cloudgpu.core.clusters.state import SlurmState, read_sinfo, read_squeue
 from cloudgpu.errors import Unreachable
 
 if TYPE_CHECKING:
@@ -105,7 +105,9 @@ class EngineNode:
         key_text = base64.b64encode(key).decode()
         engine_files = self.files
         values = {"texts": dict(files.texts), "programs": list(files.programs), "key": key_text, "several": many_users}
-        self._request("write", REQUEST_S, directory=engine_files.directory, socket_dir=engine_files.short, **values)
+        self._request(
+            "write", REQUEST_S, directory=engine_files.directory, socket_dir=engine_files.socket_directory, **values
+        )
 
     def record_plan(self, digest: str, ports: Ports) -> None:
         """Record on the node the hash of the plan by which its files were written."""
@@ -119,7 +121,7 @@ class EngineNode:
         """
         connect_address = "127.0.0.1" if address == ALL_ADDRESSES else address
         values = {"name": self.name, "ports": list(ports), "names": list(self.daemons), "several": many_users}
-        files = {"directory": self.files.directory, "socket_dir": self.files.short}
+        files = {"directory": self.files.directory, "socket_dir": self.files.socket_directory}
         answer = self._request("start", START_S, **files, process_tag=self._process_tag, at=connect_address, **values)
         return tuple(answer["began"])
 
@@ -137,17 +139,17 @@ class EngineNode:
             verb,
             STOP_S,
             directory=files.directory,
-            socket_dir=files.short,
+            socket_dir=files.socket_directory,
             process_tag=self._process_tag,
             text=cleanup_program(),
         )
 
-    def state(self) -> EngineState:
+    def state(self) -> SlurmState:
         """Return the state of Slurm's nodes and queue; only for node 0, the controller."""
         answer = self._request("ask", REQUEST_S, directory=self.files.directory)
         if not answer["alive"]:
-            return EngineState(alive=False, why=str(answer["why"]))
-        return EngineState(True, read_sinfo(str(answer["sinfo"])), read_squeue(str(answer["squeue"])))  # noqa: FBT003
+            return SlurmState(answers=False, why=str(answer["why"]))
+        return SlurmState(True, read_sinfo(str(answer["sinfo"])), read_squeue(str(answer["squeue"])))  # noqa: FBT003
 
     def resume(self, names: Sequence[str]) -> None:
         """Put drained or down nodes back into service; only for node 0, the controller."""

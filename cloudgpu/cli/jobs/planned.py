@@ -254,8 +254,8 @@ def notice_text(fit: SpotNoticeFit | None, copy_interval: timedelta) -> str | No
         return None
     how = f"measured on {fit.measured_on}" if fit.measured_on else "assumed: nothing was measured yet"
     text = (
-        f"{fit.notice.seconds} s before the end; a last copy begins within {fit.notice.begins_s} s while run is in "
-        f"front, and a checkpoint of up to about {size_text(fit.fits_bytes)} fits "
+        f"{fit.notice.seconds} s before the end; a last copy begins within {fit.notice.copy_after_s} s while run is in "
+        f"front, and a checkpoint of up to about {size_text(fit.copyable_bytes)} fits "
         f"at {size_text(int(fit.bytes_per_s))}/s ({how})"
     )
     if fit.previous_bytes is None:

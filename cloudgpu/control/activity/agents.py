@@ -25,7 +25,7 @@ from cloudgpu.core.activity.agent_status import (
 )
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.clusters import engine
-from cloudgpu.core.events.observations import has_moved_on, instance_observed_by_itself, not_before
+from cloudgpu.core.events.observations import instance_observed_by_itself, is_later_activity, not_before
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.decisions import CLOCK_SLACK
 from cloudgpu.core.reaper.seen import SelfReport
@@ -93,7 +93,7 @@ def _record_new_reports(session: Session, machines: Sequence[Machine], reports: 
     drafts = []
     for machine in machines:
         report, recorded = reports.get(machine.id), machine.last_active
-        if isinstance(report, datetime) and has_moved_on(from_iso(recorded) if recorded else None, report):
+        if isinstance(report, datetime) and is_later_activity(from_iso(recorded) if recorded else None, report):
             drafts.append(instance_observed_by_itself(machine, report, not_before(machine, session.clock())))
     if drafts:
         session.ledger.append(drafts)
@@ -149,7 +149,7 @@ def _probe_of(session: Session, machine: Machine, options: _ProbeOptions) -> Cal
     """Return a function that asks this machine and may run in any thread: what needs the session is read before."""
     samples, clock = SampleStore(session.home.samples, machine.id), session.clock
     options = (
-        options._replace(cluster=machine.cluster.id) if machine.cluster and engine.tells_queue(machine) else options
+        options._replace(cluster=machine.cluster.id) if machine.cluster and engine.is_queried(machine) else options
     )
     try:
         target = session.target(machine)
@@ -201,7 +201,7 @@ def _run_status(
     status_command = STATUS_COMMAND.format(since=int(max(0, since)))
     command = status_command if cluster is None else f"sh -c {shlex.quote(engine.with_queue(status_command, cluster))}"
     result = connection.capture(command, timeout=seconds_left, max_bytes=MAX_ANSWER_BYTES)
-    output, queue_text = (result.stdout, "") if cluster is None else engine.split(result.stdout)
+    output, queue_text = (result.stdout, "") if cluster is None else engine.split_answer(result.stdout)
     if result.status == EXIT_USAGE and not output:
         return unknown_status(OLD_AGENT), queue_text
     if result.status and not output:

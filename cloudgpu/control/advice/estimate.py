@@ -68,7 +68,7 @@ from cloudgpu.core.clusters.scaling import (
     NETWORK_EFFICIENCY,
     GangLoss,
     TypeNetwork,
-    speed_up,
+    scaling_estimate,
     worth_sentence,
 )
 from cloudgpu.core.model.offers import Market, Trust
@@ -317,7 +317,7 @@ def nodes_document(
     return {
         "nodes": query.nodes,
         "parameters": training.parameters,
-        "trainable": training.trained,
+        "trainable": training.trained_parameters,
         "tokens": training.tokens,
         "gradient_bytes": GRADIENT_BYTES,
         "efficiency": query.used_of_peak,
@@ -367,7 +367,7 @@ def _cluster_document(
         "instance_type": None,
         "gpu": gpu,
         "network_gbit_per_s": gbit,
-        "network_up_to_gbit_per_s": None if network is None else network.up_to,
+        "network_up_to_gbit_per_s": None if network is None else network.burst_gbit,
         "network_fabric": None if network is None else network.fabric,
         "network_note": None if network is None else network.note or None,
         "network_source": None if network is None else f"{network.source}, {network.as_of}",
@@ -389,7 +389,7 @@ def _cluster_document(
         }
     if peak is None:
         return document
-    speed = speed_up(query.training, query.nodes, peak, gbit, used_of_peak=query.used_of_peak)
+    speed = scaling_estimate(query.training, query.nodes, peak, gbit, used_of_peak=query.used_of_peak)
     return {
         **document,
         "compute_s": speed.compute_s,
@@ -404,7 +404,7 @@ def _cluster_document(
 
 
 def _interruption_chance(loss: GangLoss) -> GangChance:
-    (one_loss_low, one_loss_high), (any_loss_low, any_loss_high) = loss.each, loss.chance
+    (one_loss_low, one_loss_high), (any_loss_low, any_loss_high) = loss.machine_chance, loss.chance
     return {
         "per": loss.per,
         "one_loss_low": one_loss_low,
@@ -417,7 +417,7 @@ def _interruption_chance(loss: GangLoss) -> GangChance:
 
 def _assumptions(query: NodesQuery) -> Iterator[str]:
     training = query.training
-    trained = "all" if training.trained == training.parameters else f"{training.trained:,.0f}"
+    trained = "all" if training.trained_parameters == training.parameters else f"{training.trained_parameters:,.0f}"
     yield (
         f"A step: {training.tokens:,.0f} tokens per GPU, {training.parameters:,.0f} parameters, of which {trained} are "
         f"trained, gradients of {GRADIENT_BYTES} bytes (bf16)."

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu import catalog
-from cloudgpu.catalog.disktypes import accepts_disk, disk_type, tier
+from cloudgpu.catalog.disktypes import accepts_disk, billed_tier, disk_type
 from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.catalog.storage import PriceClass, price_class_of, storage_kinds
 from cloudgpu.control.activity.utilization import utilization_of
@@ -111,7 +111,7 @@ def attached_costs(
     provider, region = offer.type.provider, offer.listed.region
     kind = disk_kind_of(offer, disk_types) if request.disk_gb else ""
     if kind:
-        priced_kind = tier(AZURE_SKUS[kind], request.disk_gb) if provider == "azure" else kind
+        priced_kind = billed_tier(AZURE_SKUS[kind], request.disk_gb) if provider == "azure" else kind
         yield AttachedCostEstimate("disk", rates.get(provider, region, priced_kind, request.disk_gb), PaidWhile.KEPT)
     for name, paid_per in address_prices(provider, offer.listed.market, request.address):
         yield AttachedCostEstimate("address", rates.get(provider, region, name, 1), paid_per)

@@ -130,14 +130,14 @@ def _stored_prices(session: Session, provider: str) -> StoredPrices:
 def _refreshed_document(merged: MergedPrices, factor: float) -> RefreshedProvider:
     return {
         "provider": merged.stored.provider,
-        "prices": merged.renewed,
+        "prices": merged.renewed_count,
         "parts": [{"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in merged.stored.parts.items()],
-        "changed": sum(change.is_accepted for change in merged.moves),
+        "changed": sum(change.is_accepted for change in merged.changes),
         "jumps": [
-            price_change_document(merged.stored.provider, change) for change in large_changes(merged.moves, factor)
+            price_change_document(merged.stored.provider, change) for change in large_changes(merged.changes, factor)
         ],
-        "refused": [{"row": refused.name, "why": refused.why} for refused in merged.refused],
+        "refused": [{"row": refused.name, "why": refused.why} for refused in merged.refused_rows],
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in merged.unanswered],
-        "unknown": list(merged.unknown),
+        "unknown": list(merged.unknown_types),
         "unnamed": list(merged.not_renewed),
     }

@@ -166,7 +166,7 @@ def _bench_document(
         "seconds": bandwidth.seconds,
         "gbit_per_s": bandwidth.gbit_per_s,
         "network_gbit_per_s": gbit,
-        "network_up_to_gbit_per_s": None if network is None else network.up_to,
+        "network_up_to_gbit_per_s": None if network is None else network.burst_gbit,
         "network_fabric": None if network is None else network.fabric,
         "network_source": None if network is None else f"{network.source}, {network.as_of}",
         "expected_gbit_per_s": expected_gbit,

@@ -19,11 +19,11 @@ from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.conf import Node, files_of, listens_narrowly, plan_digest
-from cloudgpu.core.clusters.fit import INSTALL, check_fit, check_people, others_of
+from cloudgpu.core.clusters.fit import INSTALL, besides_login_user, check_fit, check_people
 from cloudgpu.core.clusters.layout import cluster_id, engine_of_machine, in_order, rank
 from cloudgpu.core.clusters.members import clusters
 from cloudgpu.core.clusters.nodes import NodeFacts
-from cloudgpu.core.clusters.state import EngineState, missing_nodes, nodes_to_resume
+from cloudgpu.core.clusters.state import SlurmState, missing_nodes, nodes_to_resume
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.machine import ON_PREMISES_PROVIDERS, Machine
 from cloudgpu.core.values.naming import counted
@@ -92,7 +92,7 @@ def set_up_engine(session: Session, machines: Sequence[Machine], *, people: Sequ
         facts = _read_node_facts(session, connected, users)
         check_fit(facts)
         check_people(facts, users)
-        several_users = bool(others_of(facts, users))
+        several_users = bool(besides_login_user(facts, users))
         node_names, settle_time = _start_daemons(session, connected, facts, several_users=several_users)
         _wait_until_ready(session, connected, node_names, settle_time)
 
@@ -138,7 +138,7 @@ def remove_engine_from_owned(session: Session, machines: Sequence[Machine]) -> N
             remove_engine(session, [machine for machine in machines if machine.state == "running"])
 
 
-def read_engine_state(session: Session, machines: Sequence[Machine]) -> EngineState:
+def read_engine_state(session: Session, machines: Sequence[Machine]) -> SlurmState:
     """Return the state of a cluster's engine, as node 0 reports it. Raises Unreachable if node 0 cannot be reached."""
     head = in_order(machines)[0]
     with EngineNode(open_connection(session, head), cluster_id(head), rank(head)) as node:
@@ -174,7 +174,7 @@ def _read_node_facts(session: Session, connected: _ConnectedNodes, people: Seque
     was_reported = False
     while True:
         facts = connected.call_each(lambda node: node.read_facts(people))
-        installing = [node.name for node in facts if node.preparing and not node.has_engine]
+        installing = [node.name for node in facts if node.is_booting and not node.has_engine]
         if not installing or session.clock() >= deadline:
             return facts
         if not was_reported:
@@ -193,7 +193,7 @@ def _start_daemons(
     digest = plan_digest(connected.cluster, facts, several=several_users)
     node_names = tuple(node_facts.name for node_facts in facts)
     ports = [node_facts.ports for node_facts in facts if node_facts.ports is not None]
-    if len(ports) == len(facts) and all(node_facts.planned == digest for node_facts in facts):
+    if len(ports) == len(facts) and all(node_facts.plan_digest == digest for node_facts in facts):
         session.report(f"{_node_range_text(node_names)}: starting what does not run of its Slurm")
         started = connected.call_each(
             lambda node: node.start(
@@ -247,7 +247,7 @@ def _wait_until_ready(
     while True:
         state, now = head.state(), session.clock()
         missing = missing_nodes(node_names, state.nodes)
-        if state.alive and not missing:
+        if state.answers and not missing:
             ready_since = ready_since or now
             if now - ready_since >= settle_time:
                 return
@@ -261,9 +261,9 @@ def _wait_until_ready(
         session.pause(READY_POLL_S)
 
 
-def _not_ready_error(head: str, node_names: Sequence[str], state: EngineState, missing: Sequence[str]) -> Unreachable:
-    why = f"not usable: {', '.join(missing)}" if state.alive else f"the controller does not answer ({state.why})"
-    ready = len(node_names) - len(missing) if state.alive else 0
+def _not_ready_error(head: str, node_names: Sequence[str], state: SlurmState, missing: Sequence[str]) -> Unreachable:
+    why = f"not usable: {', '.join(missing)}" if state.answers else f"the controller does not answer ({state.why})"
+    ready = len(node_names) - len(missing) if state.answers else 0
     return Unreachable(
         f"After {READY_TIMEOUT.total_seconds():.0f} s Slurm has {ready} of {len(node_names)} nodes ready; {why}.",
         field="engine",
@@ -303,9 +303,9 @@ def _is_head_running(nodes: Sequence[Machine]) -> bool:
     return nodes[0].cluster_node is not None and nodes[0].terminated_at is None and nodes[0].state == "running"
 
 
-def queue_text(state: EngineState) -> str:
+def queue_text(state: SlurmState) -> str:
     """Return how many jobs run and wait in a queue, and how many nodes can run jobs."""
-    if not state.alive:
+    if not state.answers:
         return f"its queue did not answer ({state.why.rstrip('.')})"
-    jobs = f"{counted(state.running, 'job')} running, {state.waiting} waiting"
-    return f"{jobs}; {state.usable} of {len(state.nodes)} nodes can run jobs"
+    jobs = f"{counted(state.running_count, 'job')} running, {state.waiting_count} waiting"
+    return f"{jobs}; {state.usable_nodes} of {len(state.nodes)} nodes can run jobs"

@@ -35,7 +35,7 @@ from cloudgpu.core.jobs.shares import (
     machine_assignments,
     on_existing_machines_since,
     tariff_cost,
-    tariff_rows,
+    tariff_records,
 )
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
@@ -400,4 +400,4 @@ def with_tariffs(session: Session, machines: Sequence[Machine]) -> list[Machine]
     Reads the jobs only if there is an own machine, which may have submitted such jobs.
     """
     has_own = any(machine.provider == "ssh" for machine in machines)
-    return [*machines, *(tariff_rows(all_jobs(session).values(), machines) if has_own else ())]
+    return [*machines, *(tariff_records(all_jobs(session).values(), machines) if has_own else ())]

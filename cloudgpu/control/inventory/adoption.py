@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from cloudgpu.control.inventory.retention import is_silent
 from cloudgpu.control.pricing.price_history import configuration_of_instance, list_price, spot_price_history
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.events.bodies import Able
+from cloudgpu.core.events.bodies import EndAbilities
 from cloudgpu.core.events.launch_events import machine_adopted
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observations import spot_price_events
@@ -60,7 +60,7 @@ def adoption_events(
         costs=list(map(attached_cost_of, attached)),
         able=abilities_of(provider),
         identity=provider.identity(instance.region),
-        unknown=unknown_text,
+        unknown_cost=unknown_text,
     )
     first_price = None if price is None else HourlyPrice.of(price_to_json(price))
     subject = PriceSubject(
@@ -69,7 +69,7 @@ def adoption_events(
     return [adoption_event, *spot_price_events(subject, price_history[1:])]
 
 
-def abilities_of(provider: Provider) -> Able:
+def abilities_of(provider: Provider) -> EndAbilities:
     """Return what the ledger records of a provider's abilities, for a machine whose launch it does not have."""
     return {
         "stoppable": None if isinstance(provider, Pausable) else False,

@@ -33,8 +33,8 @@ from cloudgpu.core.events.observations import (
     instance_observed,
     instance_vanished,
     is_resized,
+    is_too_recent,
     not_before,
-    too_fresh,
 )
 from cloudgpu.core.model.identity import cloud_id
 from cloudgpu.core.model.instances import Instance, State
@@ -170,7 +170,7 @@ def _read_state(
     except InstanceNotFound:
         token_rule = provider.token_rule
         is_proof = seen_by_get and token_rule.gone_proves_after is not None
-        if not is_proof and too_fresh(machine, token_rule.not_found_proves_end_after, now):
+        if not is_proof and is_too_recent(machine, token_rule.not_found_proves_end_after, now):
             return machine, False
         proof = "unknown to get after the end was asked"
         last_seen = None if seen_running else last_seen_at(session.ledger, machine)

@@ -33,10 +33,10 @@ from cloudgpu.core.events.observations import (
     instance_observed,
     instance_vanished,
     is_resized,
+    is_too_recent,
     not_before,
     one_per_machine,
     price_lines,
-    too_fresh,
 )
 from cloudgpu.core.events.projection import project_event
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered, account_text, may_cost_money, regions_that_may_cost
@@ -159,7 +159,7 @@ def refresh(session: Session, machine: Machine, *, record_unchanged: bool = Fals
     try:
         instance = get_or_raise(session, machine)
     except InstanceNotFound:
-        if too_fresh(machine, provider.token_rule.not_found_proves_end_after, now):
+        if is_too_recent(machine, provider.token_rule.not_found_proves_end_after, now):
             return machine
         last_seen, proof = last_seen_at(session.ledger, machine), "the provider has no such machine"
         events = [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, last_seen)]
@@ -227,15 +227,17 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
             ),
         ]
     drafts += _integrity_events(session, listing, now)
-    has_resources, has_prices = answer.resources is not None, not answer.prices.gap
+    has_resources, has_prices = answer.resources is not None, not answer.prices.why_unanswered
     drafts += [
         account_synced(
             scope, len(seen_ids), listing.unanswered, now, unseen=unseen_ids, resources=has_resources, pinned=has_prices
         )
         for scope in _sync_subjects(answer, machines.values())
     ]
-    if answer.prices.gap:
-        sync.sentences.append(f"{account}: what prices were since the last look is not known ({answer.prices.gap})")
+    if answer.prices.why_unanswered:
+        sync.sentences.append(
+            f"{account}: what prices were since the last look is not known ({answer.prices.why_unanswered})"
+        )
     session.ledger.append(drafts)
     for draft in drafts:
         if draft.kind == "terminate_requested":  # of what a refused launch left
@@ -376,7 +378,7 @@ def _missing_events(session: Session, machine: Machine, sync: SyncResult, answer
     try:
         instance = provider.get(not_none(machine.provider_id))
     except InstanceNotFound:
-        if too_fresh(machine, proves_after, now):
+        if is_too_recent(machine, proves_after, now):
             return None
         sync.sentences.append(f"{machine.name} is gone: the provider has no such machine any more.")
         proof, last_seen = "missing from a complete listing and unknown to get", last_seen_at(session.ledger, machine)

@@ -165,4 +165,4 @@ def _read_prices(
     if not scope.is_queried:
         scope.mark_silent(prices)
     may_cost = prices_due.may_concern(_kind(session, scope.account))
-    return AccountPrices(gap=prices.message) if may_cost else pricing.NO_PRICES
+    return AccountPrices(why_unanswered=prices.message) if may_cost else pricing.NO_PRICES

@@ -13,7 +13,7 @@ from cloudgpu.control.inventory.sync import cancel_spot_request, refresh
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.observations import instance_vanished, not_before, too_fresh
+from cloudgpu.core.events.observations import instance_vanished, is_too_recent, not_before
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Silent
@@ -140,7 +140,7 @@ def _new_events(
     machine = session.ledger.machine(machine.id) or machine
     now = not_before(machine, session.clock())
     if not isinstance(answer, Instance):
-        if machine.terminated_at or too_fresh(
+        if machine.terminated_at or is_too_recent(
             machine, session.provider_of(machine).token_rule.not_found_proves_end_after, now
         ):
             return []

@@ -26,7 +26,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import engine_files
 from cloudgpu.core.events import job_events
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.jobs.deadline import Choice, stored_work
+from cloudgpu.core.jobs.deadline import MarketChoice, stored_work
 from cloudgpu.core.jobs.job import Attempt, Job, State
 from cloudgpu.core.jobs.remote_state import RemoteState
 from cloudgpu.core.jobs.steps import Step
@@ -76,7 +76,7 @@ class JobObserver:
             self.connection.close()
         self.connection = self.connected_machine_id = None
 
-    def _placement_choice(self, job: Job, machine: Machine | None) -> Choice | None:
+    def _placement_choice(self, job: Job, machine: Machine | None) -> MarketChoice | None:
         """Return where a job with a deadline is to run now; None for another one, and for one that is over.
 
         None, too, on a computer that could not begin it there: it leaves the job where it is.
@@ -195,7 +195,7 @@ class JobObserver:
 
     def _record_upload(self, job: Job, state: RemoteState) -> None:
         """Record the work in an upload that is newer than the last one that was recorded."""
-        uploaded_at = None if state.storing is None else state.storing.at
+        uploaded_at = None if state.uploads is None else state.uploads.at
         if uploaded_at not in (None, self.recorded_upload_at):
             self._record_stored_work(job)
             self.recorded_upload_at = uploaded_at
@@ -212,8 +212,8 @@ class JobObserver:
 
     def _record_begin(self, attempt: Attempt, remote: RemoteState) -> None:
         """Record when the command of an attempt began, where the ledger does not have it."""
-        if attempt.began_at is None and remote.started is not None:
-            began_at = self._local_time(remote, remote.started)
+        if attempt.began_at is None and remote.started_at is not None:
+            began_at = self._local_time(remote, remote.started_at)
             self._append(job_events.job_began(self.id, attempt.number, remote.setup_s, began_at))
 
     def _record_progress(self, job: Job, remote: RemoteState, *, is_last: bool = False) -> None:
@@ -230,9 +230,9 @@ class JobObserver:
         status = signal = None
         if command_exit is not None:
             status, signal = command_exit.status, command_exit.signal
-            ended_at = remote_results.capped_at_now(self.session, command_exit.ended)
+            ended_at = remote_results.capped_at_now(self.session, command_exit.ended_at)
             if self.remote is not None:
-                ended_at = self._local_time(self.remote, command_exit.ended)
+                ended_at = self._local_time(self.remote, command_exit.ended_at)
         outcome = (step.outcome or State.FAILED).value
         exit_ = {"status": status, "signal": signal, "by_machine": command_exit is not None}
         return job_events.job_ended(job.id, len(job.attempts), outcome, ended_at, **exit_, why=step.why)  # type: ignore[arg-type]

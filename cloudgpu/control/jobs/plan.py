@@ -32,7 +32,7 @@ from cloudgpu.control.launch.budget_preview import sync_for_budgets
 from cloudgpu.control.launch.plan import PreparedLaunch, prepare
 from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.events.job_events import JobSpec, job_requested
-from cloudgpu.core.jobs.job import Job, living_named
+from cloudgpu.core.jobs.job import Job, find_open_job
 from cloudgpu.core.jobs.notice import SpotNoticeFit, notice_fit
 from cloudgpu.core.jobs.snapshot import Snapshot
 from cloudgpu.core.jobs.stored import VOLUME, bucket_of
@@ -356,7 +356,7 @@ def record_request(session: Session, planned: PlannedRun) -> Job:
     job_id, request = f"{JOB_ID_PREFIX}{secrets.token_hex(5)}", planned.request
     with session.lock(NAME_LOCK, wait=60):
         jobs = list(all_jobs(session).values())
-        namesake = living_named(jobs, request.name) or (living_named(jobs, request.key) if request.key else None)
+        namesake = find_open_job(jobs, request.name) or (find_open_job(jobs, request.key) if request.key else None)
         if namesake is not None:
             raise InvalidRequest(
                 f"A job is called {namesake.name} and is not over.",

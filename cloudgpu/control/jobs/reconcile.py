@@ -119,28 +119,28 @@ class JobReconciler(JobObserver):
         return ObservedState(
             machine,
             remote=self.remote,
-            silent=silence_reason,
+            why_silent=silence_reason,
             spent=None if job.spec["max_cost"] is None else job_spent(self.session, job),
-            unfetched=self.fetch_failed,
+            fetch_failed=self.fetch_failed,
             sold_out=self.sold_out,
             stored=self.results,
-            unread=unread_reason,
+            why_bucket_unread=unread_reason,
             choice=self._placement_choice(job, machine),
-            sent=may_have_launched(self.session, job),
-            others=other_nodes,
-            doubt=doubt_reason,
+            launch_was_sent=may_have_launched(self.session, job),
+            other_nodes=other_nodes,
+            why_node_doubtful=doubt_reason,
         )
 
     # -- executing steps
 
     def _execute(self, job: Job, step: Step) -> ReconcileResult | None:
         """Execute a step; return what the job waits for then, None where the next step can be taken at once."""
-        if step.do is JobAction.WAIT and step.kept_until is None:
+        if step.action is JobAction.WAIT and step.kept_until is None:
             return ReconcileResult(job, step.why, REQUEUE_SOON if job.is_open else REQUEUE_LATER, self.remote)
         try:
             if step.kept_until is not None:
                 return self._hold_machine(job, step, step.kept_until)
-            action: Callable[[Job, Step], ReconcileResult | None] = getattr(self, f"_execute_{step.do}")
+            action: Callable[[Job, Step], ReconcileResult | None] = getattr(self, f"_execute_{step.action}")
             return action(job, step)
         except LedgerUnavailable:
             raise
@@ -150,7 +150,7 @@ class JobReconciler(JobObserver):
                 machine = self._machine(job)
                 if machine is not None:
                     self._refresh_machine(job, machine)
-            if step.do is JobAction.LAUNCH:
+            if step.action is JobAction.LAUNCH:
                 return self._handle_launch_error(job, error)
             return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote, error)
 
@@ -279,7 +279,7 @@ class JobReconciler(JobObserver):
         self._record_slurm_state(job, remote)
         self._record_progress(job, remote)
         if job.spec["stall_s"] is not None:
-            last_output_s = remote.last_output
+            last_output_s = remote.last_output_at
             update_stall_alert(
                 self.session,
                 job,
@@ -344,7 +344,7 @@ class JobReconciler(JobObserver):
                 record_interruption(self.session, node, noticed_at(directory_of(self.session, job), attempt))
             if job.deadline is not None and machine.terminated_at is not None and attempt.key is not None:
                 self._terminate_interrupted(job, machine)  # it may be long before the job gets another one
-        also: job_events.Also | None = "moved" if attempt.move is not None and not step.interrupted else None
+        also: job_events.Flag | None = "moved" if attempt.move is not None and not step.interrupted else None
         self._append(
             job_events.job_try_ended(
                 job.id,
@@ -386,7 +386,7 @@ class JobReconciler(JobObserver):
         except CloudgpuError as error:
             self._append(*ending.cannot_store_results_events(self.session, job, error))
             self.fetch_failed = True
-            if next_step(job, self._observed_state(job), self.session.clock()).do is not JobAction.STOP:
+            if next_step(job, self._observed_state(job), self.session.clock()).action is not JobAction.STOP:
                 raise
         return None
 
@@ -406,7 +406,7 @@ class JobReconciler(JobObserver):
             ending.resume(self.session, job, machine)
         except (NoCapacity, QuotaExceeded):  # nothing was started, so it does not count
             self.sold_out = True
-            if next_step(job, self._observed_state(job), now).do is JobAction.RESUME:
+            if next_step(job, self._observed_state(job), now).action is JobAction.RESUME:
                 raise
             return
         except CloudgpuError as error:  # refused here, nothing was asked of the cloud: to try again costs nothing

@@ -62,7 +62,7 @@ def ensure_uploads(session: Session, job: Job, remote: RemoteJob, state: RemoteS
 
     Raises Unreachable, and the error of a form that cannot be signed.
     """
-    storing = state.storing
+    storing = state.uploads
     is_done = storing is not None and storing.final
     is_valid = storing is not None and storing.is_good(state.now, MIN_VALIDITY_S)
     bucket = None if is_done or is_valid else job_bucket(session, job)
@@ -108,8 +108,8 @@ def last_copy(session: Session, job: Job, remote: RemoteJob, state: RemoteState)
     exit_seen = state.exit
     if stored.bucket_of(job.spec["results_to"]) is None or exit_seen is None:
         return None
-    is_wait_over = state.now - exit_seen.ended > last_upload_s(job)
-    if is_wait_over or (state.storing is not None and state.storing.final):
+    is_wait_over = state.now - exit_seen.ended_at > last_upload_s(job)
+    if is_wait_over or (state.uploads is not None and state.uploads.final):
         return None
     ensure_uploads(session, job, remote, state)
     return "what it wrote is being uploaded"
@@ -126,8 +126,8 @@ def remote_results_fetched(session: Session, job: Job, remote: RemoteJob) -> Dra
         return _fetched_event(session, job, int(result["files"]), int(result["bytes"]), whole=True)
     state = remote.state()
     ensure_uploads(session, job, remote, state)
-    if state.storing is not None and state.storing.error:
-        message = f"The results of {job.name} do not reach {job.spec['results_to']}: {state.storing.error}."
+    if state.uploads is not None and state.uploads.error:
+        message = f"The results of {job.name} do not reach {job.spec['results_to']}: {state.uploads.error}."
         raise Unreachable(message, field="--results-to", value=job.spec["results_to"], next="It is tried again.")
     return None
 

@@ -160,7 +160,7 @@ def sentences(jobs: Sequence[tuple[Job, ReconcileResult]]) -> list[str]:
 def _state_text(job: Job) -> str:
     """Return a job's state in words, with where its results are once it is over."""
     state = str(job.state).replace("_", " ")
-    reason = job.why or job.queued
+    reason = job.why or job.queue_reason
     reason_clause = f" ({reason})" if reason else ""
     if job.is_open or job.fetched is None:
         return f"{state}{reason_clause}"

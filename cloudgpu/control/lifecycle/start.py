@@ -142,7 +142,7 @@ def admit_start(
     now, interrupted_start = session.clock(), partly_started([*running_nodes, *machines])
     machines_to_start, events = list[Machine](), withdrawal_events(session, running_nodes)
     if interrupted_start is not None:
-        events += [_start_event(session, node, now, running=True) for node in interrupted_start.started]
+        events += [_start_event(session, node, now, running=True) for node in interrupted_start.just_started]
     for machine in machines:
         provider = stoppable_provider(session, machine)
         timers.check_host_stays(session, machine, lease.expires)

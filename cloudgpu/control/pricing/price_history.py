@@ -19,7 +19,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.activity.utilization import mean_draw
 from cloudgpu.core.billing.discounts import effective_price
 from cloudgpu.core.events.log import OWN_CLOCK, Draft
-from cloudgpu.core.events.observations import AccountPrices, is_to_price, price_observed, spot_price_events
+from cloudgpu.core.events.observations import AccountPrices, needs_prices, price_observed, spot_price_events
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.machine import Machine, sync_subject_of
 from cloudgpu.core.model.offers import Accelerator, Basis, MachineConfiguration, Market, Offer, Price
@@ -137,7 +137,7 @@ def machines_to_price(session: Session, machines: Sequence[Machine]) -> PricesDu
     due_machines = [
         machine
         for machine in machines
-        if machine.instance_type and machine.provider_id and is_to_price(machine, earliest)
+        if machine.instance_type and machine.provider_id and needs_prices(machine, earliest)
     ]
     accounts = {sync_subject_of(machine): machine for machine in due_machines}
     return PricesDue(
@@ -170,7 +170,7 @@ def query_prices(session: Session, account: str, since: str | None, machines: Se
             metered=prices_in_effect(session, other_machines, metered),
         )
     except CloudgpuError as error:
-        return AccountPrices(since, gap=error.message)
+        return AccountPrices(since, why_unanswered=error.message)
 
 
 def _spot_histories(session: Session, account: str, machines: Sequence[Machine]) -> dict[str, Sequence[Price]]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.billing.rates import Rate
-    from cloudgpu.core.events.bodies import Received
+    from cloudgpu.core.events.bodies import ReceivedTraffic
 
 STATUS_COMMAND = '"$HOME"/.cloudgpu/agent status'
 MAX_STATUS_BYTES = 1_000_000  # of the agent's answer
@@ -104,7 +104,7 @@ def _own_rate(machine: Machine, price_nanos: int, direction: str) -> Rate:
     )
 
 
-def _received_traffic(machine: Machine, counter: Mapping[str, object]) -> Received | None:
+def _received_traffic(machine: Machine, counter: Mapping[str, object]) -> ReceivedTraffic | None:
     """Return what a machine has received since the last count, where that costs; None for nothing new."""
     own_prices, last_count = machine.traffic_prices, machine.traffic
     if own_prices is None or not counter:

@@ -13,7 +13,7 @@ from cloudgpu.control.reaper.observe import cluster_nodes, view_without_report
 from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.agent_status import DAY_S
 from cloudgpu.core.activity.idle import FRESH_S, Judged, Signal, Thresholds, judge
-from cloudgpu.core.clusters.engine import EngineStatus, read_engine, tells_queue
+from cloudgpu.core.clusters.engine import EngineStatus, is_queried, read_engine
 from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.policies.policy import thresholds
 from cloudgpu.core.reaper.clusters import with_cluster_activity
@@ -128,8 +128,8 @@ def _stop_reason(session: Session, machine: Machine) -> str | None:
 
 def with_source(view: MachineView, source: ActivitySource, now: datetime) -> MachineView:
     """Return the view with what is known of its activity, unless that is too old."""
-    if tells_queue(view.machine):
-        view = replace(view, engine=source.engine or EngineStatus(None, ENGINE_NOT_QUERIED, asked=False))
+    if is_queried(view.machine):
+        view = replace(view, engine=source.engine or EngineStatus(None, ENGINE_NOT_QUERIED, was_queried=False))
     if source.judged is None or source.at is None:
         return replace(view, unknown_reason=source.fault)
     if now - source.at > STALE_AFTER:

@@ -19,7 +19,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.settings import CLOUDS, Account, Settings
-from cloudgpu.core.events.account_names import SUBJECT, CurrentNames, hosts_in, names_now
+from cloudgpu.core.events.account_names import SUBJECT, CurrentNames, current_names, hosts_in
 from cloudgpu.core.model.identity import SSH_HOST, AccountIdentity, identity_region
 from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.values.naming import tag_value, unknown_word
@@ -84,7 +84,7 @@ class SessionBase:
         if self._names is None or not timedelta(0) <= now - self._names[0] < NAMES_CACHED_FOR:
             names = CurrentNames()
             with suppress(LedgerUnavailable):  # without a ledger, identities alone tell
-                names = names_now(self.ledger.events(SUBJECT), self.settings.owner)
+                names = current_names(self.ledger.events(SUBJECT), self.settings.owner)
             self._names = now, names.among({name: account.options for name, account in self.settings.accounts.items()})
         return self._names[1]
 

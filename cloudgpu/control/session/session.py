@@ -262,9 +262,9 @@ def find_all_nodes(
     found = find_any(machines, name, now, ended=ended)
     if found[0].cluster_node is None:
         return found
-    from cloudgpu.core.clusters.members import require_complete
+    from cloudgpu.core.clusters.members import require_whole_cluster
 
-    require_complete(found[0], name, verb)
+    require_whole_cluster(found[0], name, verb)
     return found
 
 

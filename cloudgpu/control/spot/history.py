@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.billing.rules import rule_of
-from cloudgpu.core.events.bodies import How
+from cloudgpu.core.events.bodies import InterruptionSource
 from cloudgpu.core.events.machine_events import spot_interrupted
 from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.spot.places import PlaceOffer, Sighting, SightingKind, SpotLocation, order_places
@@ -158,7 +158,7 @@ def record_interruptions(session: Session) -> int:
 def _interruption_event(machine: Machine, noticed_at: datetime | None, now: datetime) -> Draft:
     gone_at = from_iso(end_time(machine))
     ran_s = max(0.0, (gone_at - from_iso(machine.launched_at or machine.intended_at)).total_seconds())
-    noticed_by: How = "provider" if machine.state_reason == "interrupted" else "vanished"
+    noticed_by: InterruptionSource = "provider" if machine.state_reason == "interrupted" else "vanished"
     return spot_interrupted(
         machine.id,
         gone_at,

@@ -10,7 +10,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.core.events.general_bodies import BudgetSet, PaidInRecord, ScopeRecord
+from cloudgpu.core.events.general_bodies import BudgetSet, LimitCurrencyRecord, ScopeRecord
 from cloudgpu.core.events.log import BUDGET_REMOVED, BUDGET_SET, Event
 from cloudgpu.core.model.machine import BudgetedMachine
 from cloudgpu.core.values.currency import Currency
@@ -108,7 +108,7 @@ class LimitCurrency:
         """The limit in US dollars, rounded half-even to a nano-dollar."""
         return Money(round(Fraction(self.amount) / Fraction(self.currency.per_usd) * NANOS_PER_USD))
 
-    def body(self) -> PaidInRecord:
+    def body(self) -> LimitCurrencyRecord:
         """Return it as a ledger event stores it."""
         currency = self.currency
         return {

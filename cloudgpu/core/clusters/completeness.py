@@ -10,7 +10,9 @@ from cloudgpu.core.model.machine import Machine, has_retained_resources, latest_
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.times import from_iso
 
-GRACE = timedelta(minutes=10)  # after the latest launch or end of a node, while a command may still work on the cluster
+LAUNCH_GRACE = timedelta(
+    minutes=10
+)  # after the latest launch or end of a node, while a command may still work on the cluster
 
 
 def why_incomplete(machines: Sequence[Machine], now: datetime) -> str:
@@ -18,7 +20,7 @@ def why_incomplete(machines: Sequence[Machine], now: datetime) -> str:
 
     It does if some of its nodes exist while others of the same launch were never created, or were terminated for good.
     `machines` are all machines of one cluster that the ledger knows, also those that were refused or have ended. For
-    GRACE after the latest launch or end it counts as complete: a command may still work on it. Such a command
+    LAUNCH_GRACE after the latest launch or end it counts as complete: a command may still work on it. Such a command
     holds the cluster's lock, which the caller checks. A lost node (`is_lost`) does not count as missing, nor does one
     that had ended when its user started the others.
     """
@@ -32,7 +34,7 @@ def why_incomplete(machines: Sequence[Machine], now: datetime) -> str:
     if not absent:
         return ""
     ended = [at for machine in machines if machine.name in absent and (at := machine.terminated_at)]
-    if now - from_iso(max([machine.intended_at for machine in machines] + ended)) < GRACE:
+    if now - from_iso(max([machine.intended_at for machine in machines] + ended)) < LAUNCH_GRACE:
         return ""
     name, why = next(iter(absent.items()))
     return f"{name} {why}" + (f", and {len(absent) - 1} more" if len(absent) > 1 else "")
@@ -54,10 +56,10 @@ def is_lost(machine: Machine) -> bool:
 
     One that its own agent or timer ended at its renew-until is not lost.
     """
-    seen = machine.unrequested_stop
-    if machine.cluster is None or seen is None:
+    unrequested = machine.unrequested_stop
+    if machine.cluster is None or unrequested is None:
         return False
-    return machine.renew_until is None or seen.at < machine.renew_until
+    return machine.renew_until is None or unrequested.at < machine.renew_until
 
 
 def lost_nodes(machines: Iterable[Machine]) -> list[Machine]:
@@ -104,18 +106,18 @@ def _unfinished_clause(what: str, machines: Iterable[Machine]) -> str:
 class PartlyStarted(NamedTuple):
     """An incomplete start of a cluster: when it was requested, which nodes are missing, and which run.
 
-    `started` are the running nodes that this start started; others ran before it, and may be in use.
+    `just_started` are the running nodes that this start started; others ran before it, and may be in use.
     """
 
     at: datetime
     missing: tuple[Machine, ...]
     running: tuple[Machine, ...]
-    started: tuple[Machine, ...]
+    just_started: tuple[Machine, ...]
 
     @property
     def ran_before(self) -> bool:
         """Whether some nodes already ran before the start."""
-        return len(self.started) < len(self.running)
+        return len(self.just_started) < len(self.running)
 
     @property
     def why(self) -> str:
@@ -147,8 +149,8 @@ def _is_off_since(machine: Machine, at: str) -> bool:
 
 def has_run_before(machine: Machine) -> bool:
     """Say whether a machine was stopped or parked before its present run, so that it may hold somebody's work."""
-    ended = any(use.end is not None for use in machine.open_usage)
-    return bool(machine.usage_totals or machine.retained) or ended
+    has_ended_usage = any(use.end is not None for use in machine.open_usage)
+    return bool(machine.usage_totals or machine.retained) or has_ended_usage
 
 
 def _why_absent(machine: Machine) -> str:

@@ -20,8 +20,8 @@ NODE_TIMEOUT_S = 30  # a node that is silent for so long is down, and its jobs f
 MAX_PORTS = 10_000  # from FIRST_PORT on; they end below the ephemeral ports of operating systems
 FIRST_PORT = 20_000
 ENGINE_VARIABLE = "CLOUDGPU_ENGINE"  # in the environment of all that runs for a node's engine: CLUSTER/NODE
-PROLOG = "task-prolog"
-GRES = "gres.conf"
+PROLOG = "task-prolog"  # the program that Slurm runs before each task
+GRES = "gres.conf"  # generic resources: a node's GPUs
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
@@ -58,7 +58,7 @@ def listens_narrowly(nodes: Sequence[NodeFacts]) -> bool:
     That needs each node's host name to resolve to that address on the node: Slurm uses the address of the name
     (slurm.conf(5), CommunicationParameters, NoInAddrAny and NoCtldInAddrAny).
     """
-    return all(facts.named == facts.address for facts in nodes)
+    return all(facts.resolved_address == facts.address for facts in nodes)
 
 
 def process_tag_of(cluster: str, node: int) -> str:
@@ -71,12 +71,12 @@ def files_of(cluster: str, nodes: Sequence[Node], node: int, *, several: bool = 
 
     If `several` people share the queue, slurmd runs as root, and files for tasks are in the directory of the sockets.
     """
-    at = engine_files(cluster, node)
+    files = engine_files(cluster, node)
     texts = {
         "slurm.conf": slurm_conf(cluster, nodes, node, several=several),
         GRES: gres_conf(nodes),
-        JOB_ENVIRONMENT: job_environment(nodes, at, several=several),
-        PROLOG: task_prolog(cluster, nodes, node, at, several=several),
+        JOB_ENVIRONMENT: job_environment(nodes, files, several=several),
+        PROLOG: task_prolog(cluster, nodes, node, files, several=several),
     }
     return Files(texts, (PROLOG,))
 
@@ -84,26 +84,28 @@ def files_of(cluster: str, nodes: Sequence[Node], node: int, *, several: bool = 
 def slurm_conf(cluster: str, nodes: Sequence[Node], node: int, *, several: bool = False) -> str:
     """Return the slurm.conf of one node."""
     head, facts = nodes[CONTROLLER].facts, nodes[node].facts
-    at = engine_files(cluster, node)
-    directory = f"{facts.home}/{at.directory}"
-    narrow = listens_narrowly([one.facts for one in nodes])
-    crowded = len({one.facts.host for one in nodes}) < len(nodes)
+    files = engine_files(cluster, node)
+    directory = f"{facts.home}/{files.directory}"
+    listens_only_there = listens_narrowly([one.facts for one in nodes])
+    nodes_share_hosts = len({one.facts.host for one in nodes}) < len(nodes)
     lines = [
         "ClusterName=cloudgpu",
         f"SlurmctldHost={head.hostname}({head.address})",
         f"SlurmUser={facts.user}",
         f"SlurmdUser={'root' if several else facts.user}",
         f"SlurmctldPort={nodes[CONTROLLER].ports.controller}",
-        *(["CommunicationParameters=NoInAddrAny,NoCtldInAddrAny"] if narrow else []),
+        *(["CommunicationParameters=NoInAddrAny,NoCtldInAddrAny"] if listens_only_there else []),
         "AuthType=auth/munge",
-        f"AuthInfo=socket={at.munge_socket}",
+        f"AuthInfo=socket={files.munge_socket}",
         "ProctrackType=proctrack/linuxproc",
         "MpiDefault=none",
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core",
         "GresTypes=gpu",
         "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0",  # short queues: what can start does so at once
-        *(["SlurmdParameters=config_overrides"] if crowded else []),  # several nodes have the cores of one host
+        *(
+            ["SlurmdParameters=config_overrides"] if nodes_share_hosts else []
+        ),  # several nodes have the cores of one host
         "ReturnToService=2",
         f"SlurmdTimeout={NODE_TIMEOUT_S}",
         "SlurmctldTimeout=60",
@@ -119,11 +121,11 @@ def slurm_conf(cluster: str, nodes: Sequence[Node], node: int, *, several: bool 
         "DebugFlags=NO_CONF_HASH",  # the nodes' files differ in their paths
         "JobCompType=jobcomp/filetxt",
         f"JobCompLoc={directory}/jobcomp",
-        f"TaskProlog={at.short if several else directory}/{PROLOG}",
+        f"TaskProlog={files.socket_directory if several else directory}/{PROLOG}",
         f"StateSaveLocation={directory}/state",
-        f"SlurmctldPidFile={at.short}/slurmctld.pid",
-        f"SlurmdPidFile={at.short}/slurmd.pid",
-        f"SlurmdSpoolDir={at.short}/spool",
+        f"SlurmctldPidFile={files.socket_directory}/slurmctld.pid",
+        f"SlurmdPidFile={files.socket_directory}/slurmd.pid",
+        f"SlurmdSpoolDir={files.socket_directory}/spool",
         *(node_line(one) for one in nodes),
         "PartitionName=all Nodes=ALL Default=YES State=UP MaxTime=INFINITE",
     ]
@@ -166,12 +168,14 @@ def _ranges(devices: Sequence[str]) -> list[str]:
     return entries
 
 
-def job_environment(nodes: Sequence[Node], at: EngineFiles, *, several: bool = False) -> str:
+def job_environment(nodes: Sequence[Node], files: EngineFiles, *, several: bool = False) -> str:
     """Return what a job's shell reads (`. FILE`) to find its nodes. Needs only `sh` and Slurm's own variables.
 
     A job that was begun with it keeps its MASTER_PORT in each of its steps.
     """
-    hosts = "${HOME:-/}/.cloudgpu/hosts" if several else f"{at.short}/hosts"  # where whoever runs the job may write
+    host_file = (
+        "${HOME:-/}/.cloudgpu/hosts" if several else f"{files.socket_directory}/hosts"
+    )  # where whoever runs the job may write
     ready = 'mkdir -p -m 700 "${HOME:-/}/.cloudgpu" 2>/dev/null && ' if several else ""
     addresses = "".join(f"        {node.facts.name}) echo {node.facts.address} ;;\n" for node in nodes)
     return f"""# What a job finds in addition to Slurm's own variables. Read with `.`, by sh.
@@ -217,7 +221,7 @@ if [ "${{_CLOUDGPU_PORT_OF-}}" != "$SLURM_JOB_ID" ]; then
 fi
 export MASTER_PORT
 export _CLOUDGPU_PORT_OF="$SLURM_JOB_ID"
-export CLOUDGPU_HOSTFILE="{hosts}-$SLURM_JOB_ID"
+export CLOUDGPU_HOSTFILE="{host_file}-$SLURM_JOB_ID"
 if [ ! -e "$CLOUDGPU_HOSTFILE" ]; then
     {ready}_cloudgpu_hosts "$((CLOUDGPU_GPUS_PER_NODE > 1 ? CLOUDGPU_GPUS_PER_NODE : 1))" >"$CLOUDGPU_HOSTFILE.$$" &&
         mv "$CLOUDGPU_HOSTFILE.$$" "$CLOUDGPU_HOSTFILE"
@@ -225,7 +229,7 @@ fi
 """
 
 
-def task_prolog(cluster: str, nodes: Sequence[Node], node: int, at: EngineFiles, *, several: bool = False) -> str:
+def task_prolog(cluster: str, nodes: Sequence[Node], node: int, files: EngineFiles, *, several: bool = False) -> str:
     """Return the program that Slurm runs before each task: what it prints as `export NAME=VALUE` is the task's.
 
     Slurm gives a task the environment of whoever submitted it. What belongs to the node has to be set anew: which
@@ -258,7 +262,7 @@ _swap() {{ # What node 0 has in $1 becomes what this node has; what the job adde
 {export_lines}{swap_lines}[ -n "${{SLURM_JOB_NODELIST-}}" ] || exit 0
 _given=${{CLOUDGPU_NODE_IPS-}}
 _of=${{_CLOUDGPU_PORT_OF-}}
-. {shlex.quote(f"{at.short}/{JOB_ENVIRONMENT}" if several else f"{facts.home}/{at.job_environment}")}
+. {shlex.quote(f"{files.socket_directory}/{JOB_ENVIRONMENT}" if several else f"{facts.home}/{files.job_environment}")}
 for _name in {names} _CLOUDGPU_PORT_OF; do
     eval "echo \\"export $_name=\\$$_name\\""
 done

@@ -17,23 +17,23 @@ from cloudgpu.core.values.naming import first_few
 
 QUEUE_HEADER = "# queue"
 SQUEUE_S = 5  # the timeout of squeue, which retries if the controller does not answer
-_END = "# end "  # begins the last line: exit status, time now, time of the last job record
-_OF_SLURM = ("squeue: ", "slurm_")  # prefixes of Slurm's messages, which are not entries of the queue
-_FEW = 3  # jobs that are named one by one
+_END_MARKER = "# end "  # begins the last line: exit status, time now, time of the last job record
+_MESSAGE_PREFIXES = ("squeue: ", "slurm_")  # prefixes of Slurm's messages, which are not entries of the queue
+_MAX_NAMED = 3  # jobs that are named one by one
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
     """The engine's answer: its queue, None if it did not answer (`fault` says why, a clause).
 
-    `ended` is how long ago its last job ended, by its own clock; None if none has, or that is not known.
-    `asked`: it was queried at all.
+    `ended_ago` is how long ago its last job ended, by its own clock; None if none has, or that is not known.
+    `was_queried`: it was queried at all.
     """
 
     queue: Queue | None
     fault: str = ""
-    ended: timedelta | None = None
-    asked: bool = True
+    ended_ago: timedelta | None = None
+    was_queried: bool = True
 
 
 def has_engine(machine: Machine) -> bool:
@@ -41,7 +41,7 @@ def has_engine(machine: Machine) -> bool:
     return machine.cluster is not None and machine.cluster.engine == "slurm"
 
 
-def tells_queue(machine: Machine) -> bool:
+def is_queried(machine: Machine) -> bool:
     """Return whether a machine is the node of its cluster on which the engine is queried."""
     return has_engine(machine) and machine.cluster is not None and machine.cluster.node == CONTROLLER
 
@@ -52,11 +52,11 @@ def with_queue(command: str, cluster: str) -> str:
     return (
         f"{command}; status=$?; echo; echo '{QUEUE_HEADER}'; "
         f'cd "$HOME/{engine_directory(cluster)}" && SLURM_CONF="$PWD/slurm.conf" timeout {SQUEUE_S} {squeue} 2>&1; '
-        f'echo "{_END}$? $(date +%s) $(test -s jobcomp && stat -c %Y jobcomp)"; exit $status'
+        f'echo "{_END_MARKER}$? $(date +%s) $(test -s jobcomp && stat -c %Y jobcomp)"; exit $status'
     )
 
 
-def split(answer: bytes) -> tuple[bytes, str]:
+def split_answer(answer: bytes) -> tuple[bytes, str]:
     """Return what the command of `with_queue` printed, and what follows QUEUE_HEADER."""
     printed, _, engine_text = answer.partition(f"\n{QUEUE_HEADER}\n".encode())
     return printed, engine_text.decode("utf-8", "replace")
@@ -64,7 +64,7 @@ def split(answer: bytes) -> tuple[bytes, str]:
 
 def read_engine(text: str) -> EngineStatus:
     """Return the parsed output of the engine; without a queue if it cannot be parsed."""
-    body, mark, end = text.rpartition(_END)
+    body, mark, end = text.rpartition(_END_MARKER)
     words = end.split()
     if not mark or not words:
         return EngineStatus(None, "the engine's answer is not whole")
@@ -72,12 +72,12 @@ def read_engine(text: str) -> EngineStatus:
     if words[0] != "0":
         return EngineStatus(None, _fault(words[0], lines))
     try:
-        queue = read_queue("\n".join(line for line in lines if not line.startswith(_OF_SLURM)))
+        queue = read_queue("\n".join(line for line in lines if not line.startswith(_MESSAGE_PREFIXES)))
     except ValueError as error:
         return EngineStatus(None, str(error))
     numbers = [int(word) for word in words[1:] if word.isdecimal()]
     ended = timedelta(seconds=max(0, numbers[0] - numbers[1])) if len(numbers) > 1 else None
-    return EngineStatus(queue, ended=ended)
+    return EngineStatus(queue, ended_ago=ended)
 
 
 def _fault(status: str, lines: Sequence[str]) -> str:
@@ -93,15 +93,15 @@ def queue_sentence(queue: Queue) -> str:
     if parts:
         return ", ".join(parts)
     stuck = [f"job {job.id} {_stuck_text(job)}" for job in queue.hopeless]
-    more = f" and {len(stuck) - _FEW} more like it" if len(stuck) > _FEW else ""
-    return "no job runs or waits" + (f" ({', '.join(stuck[:_FEW])}{more})" if stuck else "")
+    more = f" and {len(stuck) - _MAX_NAMED} more like it" if len(stuck) > _MAX_NAMED else ""
+    return "no job runs or waits" + (f" ({', '.join(stuck[:_MAX_NAMED])}{more})" if stuck else "")
 
 
 def _stuck_text(job: QueuedJob) -> str:
     reason = f": {job.reason}" if job.reason else ""
-    return f"is held{reason}" if job.hopeless == "held" else f"can never run{reason}"
+    return f"is held{reason}" if job.why_never_runs == "held" else f"can never run{reason}"
 
 
 def _jobs_text(jobs: Sequence[QueuedJob], verb: str) -> str:
-    names = first_few([job.id for job in jobs], _FEW)
+    names = first_few([job.id for job in jobs], _MAX_NAMED)
     return f"job {names} {verb}s" if len(jobs) == 1 else f"jobs {names} {verb}"

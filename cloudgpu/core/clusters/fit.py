@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from cloudgpu.core.clusters.nodes import NodeFacts, SlurmVersion
 from cloudgpu.errors import InvalidRequest
 
-MAX_APART_S = 300  # munge's credentials are valid for five minutes; munge(7), TTL
+MAX_CLOCK_DIFFERENCE_S = 300  # munge's credentials are valid for five minutes; munge(7), TTL
 INSTALL = "sudo systemctl mask munge slurmd slurmctld; sudo apt-get install -y slurm-wlm munge"
 # Major releases in their order; from 24.05 on there is one every six months. slurm.schedmd.com, Upgrade Guide.
 RELEASES = ("20.02", "20.11", "21.08", "22.05", "23.02", "23.11")
 _FIRST_OF_CADENCE = (24, 5)
-_THREE_BACK = (24, 11)  # from this release on, nodes may be three releases older than the controller, before two
+_THREE_BACK_FROM = (24, 11)  # from this release on, nodes may be three releases older than the controller, before two
 
 
 def check_fit(nodes: Sequence[NodeFacts]) -> None:
@@ -29,11 +29,11 @@ def check_fit(nodes: Sequence[NodeFacts]) -> None:
 
 
 def _check_installed(nodes: Sequence[NodeFacts]) -> None:
-    without = [facts.name for facts in nodes if not facts.has_engine]
-    if without:
-        lacks = "has" if len(without) == 1 else "have"
+    names = [facts.name for facts in nodes if not facts.has_engine]
+    if names:
+        verb = "has" if len(names) == 1 else "have"
         raise InvalidRequest(
-            f"{_names_text(without)} {lacks} no Slurm, which the engine slurm needs on every machine.",
+            f"{_names_text(names)} {verb} no Slurm, which the engine slurm needs on every machine.",
             field="engine",
             value="slurm",
             next=f"Install it there, once, as root: {INSTALL}; or use --engine none.",
@@ -63,7 +63,7 @@ def version_fault(controller: SlurmVersion, node: SlurmVersion) -> str | None:
     releases_behind = _index(controller) - _index(node)
     if releases_behind < 0:
         return "the controller, which is on node 0, may not be older than the others"
-    max_behind = 3 if (controller.year, controller.month) >= _THREE_BACK else 2
+    max_behind = 3 if (controller.year, controller.month) >= _THREE_BACK_FROM else 2
     return (
         f"a controller takes nodes up to {max_behind} releases back, and this one is {releases_behind} back"
         if releases_behind > max_behind
@@ -83,12 +83,12 @@ def _index(version: SlurmVersion) -> int:
 
 
 def _check_clocks(nodes: Sequence[NodeFacts]) -> None:
-    first, last = min(nodes, key=lambda facts: facts.ahead_s), max(nodes, key=lambda facts: facts.ahead_s)
-    apart = last.ahead_s - first.ahead_s
-    if apart > MAX_APART_S:
+    first, last = min(nodes, key=lambda facts: facts.clock_ahead_s), max(nodes, key=lambda facts: facts.clock_ahead_s)
+    difference_s = last.clock_ahead_s - first.clock_ahead_s
+    if difference_s > MAX_CLOCK_DIFFERENCE_S:
         raise InvalidRequest(
-            f"The clock of {last.name} is {apart:.0f} s ahead of that of {first.name}; "
-            f"munge refuses everything beyond {MAX_APART_S} s.",
+            f"The clock of {last.name} is {difference_s:.0f} s ahead of that of {first.name}; "
+            f"munge refuses everything beyond {MAX_CLOCK_DIFFERENCE_S} s.",
             field="engine",
             value="slurm",
             next="Set the clocks there, for example: sudo timedatectl set-ntp true",
@@ -130,7 +130,7 @@ def _check_addresses(nodes: Sequence[NodeFacts]) -> None:
             )
 
 
-def others_of(nodes: Sequence[NodeFacts], people: Iterable[str]) -> tuple[str, ...]:
+def besides_login_user(nodes: Sequence[NodeFacts], people: Iterable[str]) -> tuple[str, ...]:
     """Return those of `people` who are not the login user of the nodes, whose daemons run."""
     return tuple(one for one in dict.fromkeys(people) if one != nodes[0].user)
 
@@ -140,11 +140,11 @@ def check_people(nodes: Sequence[NodeFacts], people: Iterable[str]) -> None:
 
     The daemons of one user run only that user's jobs, so slurmd has to run as root. `check_fit` compares the user ids.
     """
-    others = others_of(nodes, people)
+    others = besides_login_user(nodes, people)
     if not others:
         return
     unknown = [f"{person} on {facts.name}" for facts in nodes for person in others if facts.people.get(person) is None]
-    no_root = [facts.name for facts in nodes if not facts.root]
+    no_root = [facts.name for facts in nodes if not facts.has_sudo]
     missing = [f"an account of {_names_text(unknown)}"] if unknown else []
     missing += [f"sudo without a password for {nodes[0].user} on {_names_text(no_root)}"] if no_root else []
     if missing:

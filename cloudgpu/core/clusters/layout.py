@@ -28,8 +28,8 @@ class EngineFiles(NamedTuple):
     """The engine's files of one node. A path without a slash at its beginning is below the login user's home.
 
     `records` has a line for each ended job, `jobs` the files of submitted ones. `job_environment` is what a batch
-    script reads first (`. FILE`): it sets CLOUDGPU_NODE_IPS and other variables. `short` is the directory of the
-    sockets.
+    script reads first (`. FILE`): it sets CLOUDGPU_NODE_IPS and other variables. `socket_directory` is
+    below /tmp, where paths are short enough for sockets.
     """
 
     directory: str
@@ -37,7 +37,7 @@ class EngineFiles(NamedTuple):
     records: str
     jobs: str
     job_environment: str
-    short: str
+    socket_directory: str
     munge_socket: str
 
 
@@ -63,12 +63,12 @@ def engine_directory(cluster: str, node: int = CONTROLLER) -> str:
 
 def engine_files(cluster: str, node: int = CONTROLLER) -> EngineFiles:
     """Return where the engine's files of a node are."""
-    directory, short = engine_directory(cluster, node), short_directory(cluster, node)
+    directory, short = engine_directory(cluster, node), socket_directory_of(cluster, node)
     conf, records, jobs, job_environment = (f"{directory}/{name}" for name in (CONF, RECORDS, JOBS, JOB_ENVIRONMENT))
     return EngineFiles(directory, conf, records, jobs, job_environment, short, f"{short}/munge")
 
 
-def short_directory(cluster: str, node: int = CONTROLLER) -> str:
+def socket_directory_of(cluster: str, node: int = CONTROLLER) -> str:
     """Return the directory of a node's sockets and of what Slurm writes while jobs run."""
     return f"/tmp/cg-{digest(cluster)[:10]}/{node}"  # noqa: S108  (made with mode 0700, and refused if another user owns it)
 

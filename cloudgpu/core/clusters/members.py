@@ -10,16 +10,16 @@ from cloudgpu.core.model.machine import Machine, by_cluster, has_retained_resour
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 
 
-class Status(NamedTuple):
-    """How many (`there`) of a cluster's `nodes` exist; `degraded`: one that was created is gone."""
+class ClusterStatus(NamedTuple):
+    """How many (`existing`) of a cluster's `nodes` exist; `degraded`: one that was created is gone."""
 
-    there: int
+    existing: int
     nodes: int
     degraded: bool
 
     def text(self) -> str:
         """Return it as `ls` has it: `4/4`, `3/4 degraded`, or `2/4` while a launch is uncertain."""
-        return f"{self.there}/{self.nodes}{' degraded' if self.degraded else ''}"
+        return f"{self.existing}/{self.nodes}{' degraded' if self.degraded else ''}"
 
 
 def members(machines: Iterable[Machine], name: str, *, ended: bool = False) -> tuple[Machine, ...]:
@@ -28,10 +28,10 @@ def members(machines: Iterable[Machine], name: str, *, ended: bool = False) -> t
     Of several clusters with this name, one that exists is preferred to one with only retained resources, and then the
     latest. With `ended`, if there is neither, all nodes of the latest one that has ended. Empty for none.
     """
-    of_name = (
+    named_nodes = (
         one for one in machines if one.cluster_node is not None and name in (one.cluster_node.name, one.cluster_node.id)
     )
-    groups = [*by_cluster(of_name).values()]
+    groups = [*by_cluster(named_nodes).values()]
     for is_preferred in (lambda machine: machine.terminated_at is None, _exists_or_retained):
         found = [group for group in groups if any(is_preferred(one) for one in group)]
         if found:
@@ -48,11 +48,13 @@ def clusters(machines: Iterable[Machine]) -> list[tuple[Machine, ...]]:
     return [tuple([one for one in group if _exists_or_retained(one)] or group) for group in groups]
 
 
-def status(nodes: Sequence[Machine]) -> Status:
+def status(nodes: Sequence[Machine]) -> ClusterStatus:
     """Return how complete the cluster with these nodes is. `nodes` are what `members` or `clusters` returns."""
     machines = [machine for machine in nodes if _exists_or_retained(machine)]
     total = _node(nodes[0]).nodes
-    return Status(len(machines), total, len(machines) < total and all(one.launch_status != "open" for one in machines))
+    return ClusterStatus(
+        len(machines), total, len(machines) < total and all(one.launch_status != "open" for one in machines)
+    )
 
 
 def node_number(machine: Machine) -> int:
@@ -77,7 +79,7 @@ def first_node(nodes: Sequence[Machine]) -> Machine:
     )
 
 
-def require_complete(machine: Machine, name: str | None, verb: str) -> None:
+def require_whole_cluster(machine: Machine, name: str | None, verb: str) -> None:
     """Raise InvalidRequest if `name` is that of one node: the command `verb` only works on a whole cluster."""
     cluster = machine.cluster_node
     if cluster is None or name not in (machine.name, machine.id):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 MEMORY_SHARE = 0.95  # of a node's memory is for jobs, the rest for its system
-MAX_LENGTH = 1024
+MAX_TEXT_CHARS = 1024
 MAX_GPUS = 64
 MAX_CORES = 65_535
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -44,14 +44,14 @@ class NodeFacts(NamedTuple):
     """The facts that a node reports about itself.
 
     `memory_mb` is all its memory in MiB. `gpus` are the device files of its GPUs. `version` is None where Slurm is
-    missing, `munge` says whether munge is installed. `ahead_s` is how many seconds its clock is ahead of ours. `people`
-    are the user ids of the people who share the queue, None for one without an account there. `root`: the login user
-    has sudo without a password (only checked if people were named). `host` is the same for nodes on one host. `address`
-    is the one at which it was reached, `interface` the network interface that has it, `interfaces` how many there are.
-    `named` is the address to which its host name resolves on it, empty for none. `environ` are variables that tasks
-    there get in place of the submitter's. `planned` is the digest of the inputs (`conf.plan_digest`) from which its
-    files were written, empty for none; `ports` are those in the files. `alive` are the names of its running daemons.
-    `preparing`: its first boot still installs software.
+    missing, `munge` says whether munge is installed. `clock_ahead_s` is how many seconds its clock is ahead of ours.
+    `people` are the user ids of the people who share the queue, None for one without an account there. `has_sudo`: the
+    login user has sudo without a password (only checked if people were named). `host` is the same for nodes on one
+    host. `address` is the one at which it was reached, `interface` the network interface that has it, `interfaces` how
+    many there are. `resolved_address` is the address to which its host name resolves on it, empty for none. `environ`
+    are variables that tasks there get in place of the submitter's. `plan_digest` is the digest of the inputs
+    (`conf.plan_digest`) from which its files were written, empty for none; `ports` are those in the files.
+    `running_daemons` are the names of its running daemons. `is_booting`: its first boot still installs software.
     """
 
     name: str
@@ -60,23 +60,23 @@ class NodeFacts(NamedTuple):
     gpus: tuple[str, ...]
     version: SlurmVersion | None
     munge: bool
-    ahead_s: float
+    clock_ahead_s: float
     user: str
     uid: int
     people: Mapping[str, int | None]
-    root: bool
+    has_sudo: bool
     hostname: str
     host: str
     address: str
     interface: str | None
     interfaces: int
-    named: str
+    resolved_address: str
     home: str
     environ: Mapping[str, str]
-    planned: str
+    plan_digest: str
     ports: Ports | None
-    alive: tuple[str, ...]
-    preparing: bool
+    running_daemons: tuple[str, ...]
+    is_booting: bool
 
     @property
     def has_engine(self) -> bool:
@@ -104,28 +104,28 @@ def node_facts(name: str, answers: Any, ahead_s: float) -> NodeFacts:
             cores=_whole_number(answers["cores"], MAX_CORES),
             memory_mb=_whole_number(answers["memory_mb"], 2**31),
             gpus=tuple(_matched(_DEVICE, one) for one in answers["gpus"][:MAX_GPUS]),
-            version=version_of(str(answers["version"] or "")[:MAX_LENGTH]),
+            version=version_of(str(answers["version"] or "")[:MAX_TEXT_CHARS]),
             munge=answers["munge"] is True,
-            ahead_s=ahead_s,
+            clock_ahead_s=ahead_s,
             user=_matched(_USER, answers["user"]),
             uid=_whole_number(answers["uid"], 2**32, least=0),
             people={
                 str(person): None if uid is None else _whole_number(uid, 2**32, least=0)
                 for person, uid in answers["people"].items()
             },
-            root=answers["root"] is True,
+            has_sudo=answers["root"] is True,
             hostname=_matched(_WORD, answers["hostname"]),
             host=_line(answers["host"]),
             address=_matched(_ADDRESS, answers["address"]),
             interface=None if answers["interface"] is None else _matched(_WORD, answers["interface"]),
             interfaces=_whole_number(answers["interfaces"], 4096, least=0),
-            named=_matched(_ADDRESS, answers["named"]) if answers["named"] else "",
+            resolved_address=_matched(_ADDRESS, answers["named"]) if answers["named"] else "",
             home=_path(answers["home"]),
             environ={_matched(_WORD_OF_SHELL, one): _line(value) for one, value in answers["environ"].items()},
-            planned=_line(answers["planned"]),
+            plan_digest=_line(answers["planned"]),
             ports=None if ports is None else Ports(_port(ports[0]), None if ports[1] is None else _port(ports[1])),
-            alive=tuple(_line(one) for one in answers["alive"]),
-            preparing=answers["preparing"] is True,
+            running_daemons=tuple(_line(one) for one in answers["alive"]),
+            is_booting=answers["preparing"] is True,
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"it did not say what it is: {error}") from None
@@ -141,7 +141,7 @@ def _matched(pattern: re.Pattern[str], value: object) -> str:
 
 
 def _line(value: object) -> str:
-    if not isinstance(value, str) or len(value) > 8 * MAX_LENGTH or not value.isprintable():
+    if not isinstance(value, str) or len(value) > 8 * MAX_TEXT_CHARS or not value.isprintable():
         raise ValueError(f"it said {str(value)[:60]!r}")
     return value
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 FORMAT = "%i|%T|%u|%P|%D|%r|%j"  # the name is last, as it may contain the separator
 COMMAND = ("squeue", "--noheader", "--all", "--format", FORMAT)
-_FIELDS = 7
+_FIELD_COUNT = 7
 _PENDING = "PENDING"
 _HELD_STATES = frozenset(("REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"))
 _ENDED_STATES = frozenset(
@@ -84,7 +84,7 @@ _REASON_TEXTS = {
 _NAME = re.compile(r"(?:^| )Name=(.*?) JobState=")
 _WORD = re.compile(r"(?:^| )([A-Za-z]+)=(\S*)")
 _GROUP = re.compile(r"([^,\[\]]*)(?:\[([^\]]*)\])?([^,\[\]]*)(?:,|$)")
-_FORMAT = "%Y-%m-%dT%H:%M:%S"
+_TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 MAX_NODES = 65_536
 
 
@@ -118,7 +118,7 @@ class QueuedJob(NamedTuple):
         return self.state == _PENDING or self.state in _HELD_STATES
 
     @property
-    def hopeless(self) -> str:
+    def why_never_runs(self) -> str:
         """Why it never runs without intervention: `held` or `impossible`; empty if it may run."""
         text = self.reason.lower().replace("_", " ").strip("()")
         if self.state in _HELD_STATES or (self.state == _PENDING and any(one in text for one in _HELD_REASONS)):
@@ -130,7 +130,7 @@ class QueuedJob(NamedTuple):
     @property
     def is_active(self) -> bool:
         """Whether it runs, starts, or waits and may run. An unknown state counts as active."""
-        return self.state not in _ENDED_STATES and not self.hopeless
+        return self.state not in _ENDED_STATES and not self.why_never_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Queue:
     jobs: tuple[QueuedJob, ...] = ()
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a job runs, starts, or waits and may run."""
         return any(job.is_active for job in self.jobs)
 
@@ -157,7 +157,7 @@ class Queue:
     @property
     def hopeless(self) -> tuple[QueuedJob, ...]:
         """The jobs that are held, or can never run here."""
-        return tuple(job for job in self.jobs if job.hopeless)
+        return tuple(job for job in self.jobs if job.why_never_runs)
 
 
 def read_queue(text: str) -> Queue:
@@ -166,8 +166,8 @@ def read_queue(text: str) -> Queue:
 
 
 def _job(line: str) -> QueuedJob:
-    parts = line.split("|", _FIELDS - 1)
-    if len(parts) != _FIELDS or not parts[0].strip()[:1].isdecimal() or not parts[1]:
+    parts = line.split("|", _FIELD_COUNT - 1)
+    if len(parts) != _FIELD_COUNT or not parts[0].strip()[:1].isdecimal() or not parts[1]:
         raise ValueError(f"{line[:200]!r} is not a line of squeue")
     id_, state, user, partition, nodes, reason, name = parts
     count = nodes.strip()
@@ -176,7 +176,7 @@ def _job(line: str) -> QueuedJob:
     )
 
 
-class Record(NamedTuple):
+class AccountingRecord(NamedTuple):
     """A job of Slurm that has ended: who ran it where, from when to when, and its exit status (128 + n: signal n).
 
     `begin` is None for one that never began.
@@ -192,7 +192,7 @@ class Record(NamedTuple):
     status: int | None
 
 
-def read_records(text: str, utc_offset: timedelta) -> tuple[Record, ...]:
+def read_records(text: str, utc_offset: timedelta) -> tuple[AccountingRecord, ...]:
     """Return the jobs of these lines, in their order; an incomplete line is left out.
 
     `utc_offset` is what the controller's clock is ahead of UTC.
@@ -200,7 +200,7 @@ def read_records(text: str, utc_offset: timedelta) -> tuple[Record, ...]:
     return tuple(record for line in text.splitlines() if (record := _record(line, utc_offset)) is not None)
 
 
-def _record(line: str, offset: timedelta) -> Record | None:
+def _record(line: str, offset: timedelta) -> AccountingRecord | None:
     words, name = dict(_WORD.findall(line)), _NAME.search(line)
     end = _time(words.get("EndTime", ""), offset)
     if name is None or end is None or not words.get("JobId", "").isdecimal() or "ExitCode" not in words:
@@ -208,7 +208,7 @@ def _record(line: str, offset: timedelta) -> Record | None:
     user = words.get("UserId", "").partition("(")[0]
     nodes = tuple(node_names(words.get("NodeList", "")))
     begin = _time(words.get("StartTime", ""), offset) if nodes else None
-    return Record(
+    return AccountingRecord(
         words["JobId"], user, name[1], words.get("JobState", ""), nodes, begin, end, status_of(words["ExitCode"])
     )
 
@@ -223,7 +223,7 @@ def status_of(text: str) -> int | None:
 
 def _time(text: str, offset: timedelta) -> datetime | None:
     try:
-        return datetime.strptime(text, _FORMAT).replace(tzinfo=UTC) - offset
+        return datetime.strptime(text, _TIME_FORMAT).replace(tzinfo=UTC) - offset
     except ValueError:
         return None
 

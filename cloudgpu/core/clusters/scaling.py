@@ -32,13 +32,13 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TypeNetwork:
-    """The sustained network bandwidth of one machine of a type, in Gbit/s; `up_to` is the burst bandwidth, if higher.
+    """The sustained network bandwidth of one machine of a type, in Gbit/s; `burst_gbit` is that of bursts, if higher.
 
     `fabric` is `Ethernet`, or what has to be set up before it is as fast as that: `EFA`, `InfiniBand`, `RDMA`.
     """
 
     gbit: float
-    up_to: float | None
+    burst_gbit: float | None
     fabric: str
     note: str
     source: str
@@ -55,7 +55,7 @@ class Training:
     """What is trained: a model's parameters, how many of them are trained, and tokens per GPU and step."""
 
     parameters: float
-    trained: float
+    trained_parameters: float
     tokens: float = TOKENS
 
     @property
@@ -64,12 +64,12 @@ class Training:
 
         Of these six, two are the forward pass, two the gradients of activations, and two those of trained parameters.
         """
-        return (4 * self.parameters + 2 * self.trained) * self.tokens
+        return (4 * self.parameters + 2 * self.trained_parameters) * self.tokens
 
     @property
-    def backward(self) -> float:
+    def backward_share(self) -> float:
         """The share of a step that is the backward pass, in which gradients are sent: two thirds if all are trained."""
-        return (2 * self.parameters + 2 * self.trained) / (4 * self.parameters + 2 * self.trained)
+        return (2 * self.parameters + 2 * self.trained_parameters) / (4 * self.parameters + 2 * self.trained_parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class ScalingEstimate:
         return Verdict.POOR if self.speed_up < POOR_EFFICIENCY * self.nodes else Verdict.GOOD
 
 
-def speed_up(
+def scaling_estimate(
     training: Training, nodes: int, peak_tflops: float, gbit: float, *, used_of_peak: float = PEAK_EFFICIENCY
 ) -> ScalingEstimate:
     """Return the speed-up of `nodes` machines with `gbit` Gbit/s each, and GPUs of this dense peak.
@@ -118,67 +118,71 @@ def speed_up(
     The traffic is a lower bound: GPUs without NVLink also send inside a machine, and ZeRO-3 or FSDP sends half as much
     again. Raises ValueError for a figure that is not above zero, and for fewer than two machines.
     """
-    if nodes < 2 or min(training.trained, training.tokens, peak_tflops, gbit, used_of_peak) <= 0:  # noqa: PLR2004
+    if nodes < 2 or min(training.trained_parameters, training.tokens, peak_tflops, gbit, used_of_peak) <= 0:  # noqa: PLR2004
         raise ValueError("two machines or more, and figures above zero")
     compute = training.flops / (peak_tflops * TERA * used_of_peak)
-    sent = training.trained * GRADIENT_BYTES * BITS * 2 * (nodes - 1) / nodes
-    return ScalingEstimate(nodes, gbit, compute, sent / (gbit * GIGA * NETWORK_EFFICIENCY), training.backward * compute)
+    sent = training.trained_parameters * GRADIENT_BYTES * BITS * 2 * (nodes - 1) / nodes
+    return ScalingEstimate(
+        nodes, gbit, compute, sent / (gbit * GIGA * NETWORK_EFFICIENCY), training.backward_share * compute
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class GangLoss:
     """The chance that at least one of `nodes` spot machines is interrupted within an `hour` or `month` (`per`).
 
-    `each` is the chance of one machine, as (least, most): equal for one figure; most is 1 if the source has no upper
-    end.
+    `machine_chance` is the chance of one machine, as (least, most): equal for one figure; most is 1 if the source has
+    no upper end.
     """
 
     nodes: int
     per: str
-    each: tuple[float, float]
+    machine_chance: tuple[float, float]
     source: str
 
     @property
     def chance(self) -> tuple[float, float]:
         """The chance for all of them, as (least, most)."""
-        return gang_loss(self.each[0], self.nodes), gang_loss(self.each[1], self.nodes)
+        return gang_loss(self.machine_chance[0], self.nodes), gang_loss(self.machine_chance[1], self.nodes)
 
 
-def gang_loss(each: float, nodes: int) -> float:
-    """Return the chance to lose at least one of `nodes` machines, each of which is lost with chance `each`: 1-(1-p)^N.
+def gang_loss(machine_chance: float, nodes: int) -> float:
+    """Return the chance to lose at least one of `nodes` machines, each lost with chance `machine_chance`: 1-(1-p)^N.
 
     Machines of one zone are often taken together, so the truth lies between that and the chance of one.
     """
-    return 1 - (1 - each) ** nodes
+    return 1 - (1 - machine_chance) ** nodes
 
 
 def spot_losses(machines: Iterable[Machine], instance_type: str) -> tuple[int, float]:
     """Return how many spot machines of a type were interrupted, and the total hours that all ended ones had run."""
-    gone = [machine for machine in machines if machine.market == "spot" and machine.instance_type == instance_type]
-    spans = [(one, one.launched_at, one.interrupted_at or one.terminated_at) for one in gone]
+    spot_machines = [
+        machine for machine in machines if machine.market == "spot" and machine.instance_type == instance_type
+    ]
+    spans = [(one, one.launched_at, one.interrupted_at or one.terminated_at) for one in spot_machines]
     known = [(one, from_iso(begun), from_iso(end)) for one, begun, end in spans if begun and end]
     hours = sum(max(0.0, (end - begun).total_seconds()) for _, begun, end in known) / 3600
     return sum(one.interrupted_at is not None for one, _, _ in known), hours
 
 
-def loss_an_hour(taken: int, hours: float) -> float:
-    """Return the chance to lose a machine within an hour, if `taken` were lost in `hours` machine-hours."""
-    return -expm1(-taken / hours)
+def loss_an_hour(lost: int, hours: float) -> float:
+    """Return the chance to lose a machine within an hour, if `lost` ones were taken in `hours` machine-hours."""
+    return -expm1(-lost / hours)
 
 
-def worth_sentence(worth: ScalingEstimate, what: str = "") -> str:
+def worth_sentence(scaling: ScalingEstimate, what: str = "") -> str:
     """Return in a sentence or two how several machines compare with one.
 
     `what` is text after the word machines.
     """
-    times = f"{worth.nodes} machines{what} are {figure(worth.speed_up)} times as fast as one"
-    each = f"each result costs {figure(worth.cost_factor)} times as much"
-    enough = f"{figure(worth.gbit_to_hide_traffic)} Gbit/s would hide the traffic."
-    if worth.verdict is Verdict.SLOWER:
-        return f"Slower than one machine: {times}, and {each}. {enough}"
-    if worth.verdict is Verdict.POOR:
-        return f"Poor: {times}, and {each}. {enough}"
-    return f"{times} ({figure(worth.without_overlap)} without overlap), and {each}."
+    times = f"{scaling.nodes} machines{what} are {figure(scaling.speed_up)} times as fast as one"
+    each = f"each result costs {figure(scaling.cost_factor)} times as much"
+    hint = f"{figure(scaling.gbit_to_hide_traffic)} Gbit/s would hide the traffic."
+    if scaling.verdict is Verdict.SLOWER:
+        return f"Slower than one machine: {times}, and {each}. {hint}"
+    if scaling.verdict is Verdict.POOR:
+        return f"Poor: {times}, and {each}. {hint}"
+    return f"{times} ({figure(scaling.without_overlap)} without overlap), and {each}."
 
 
 def plan_remark(nodes: int, kind: str, peak_tflops: float | None, network: TypeNetwork | None) -> str:
@@ -192,14 +196,14 @@ def plan_remark(nodes: int, kind: str, peak_tflops: float | None, network: TypeN
         return (
             f"Whether {nodes} machines are worth it is not known: the {missing} of {kind} is in no list. {hint}{option}"
         )
-    worth = speed_up(Training(1e9, 1e9), nodes, peak_tflops, network.gbit)
+    scaling = scaling_estimate(Training(1e9, 1e9), nodes, peak_tflops, network.gbit)
     assumption = f"training with {TOKENS:,} tokens per GPU and step over {network.gbit:g} Gbit/s"
-    return f"{worth_sentence(worth)} That is for {assumption}. Other figures: {hint}"
+    return f"{worth_sentence(scaling)} That is for {assumption}. Other figures: {hint}"
 
 
 def gang_sentence(loss: GangLoss) -> str:
     """Return how likely a spot cluster loses a machine, with the source."""
-    of_one, of_all = (_between(pair) for pair in (loss.each, loss.chance))
+    of_one, of_all = (_between(pair) for pair in (loss.machine_chance, loss.chance))
     return (
         f"Any loss restarts all {loss.nodes}: the chance is {of_all} in each {loss.per}, with {of_one} for one machine "
         f"({loss.source})."

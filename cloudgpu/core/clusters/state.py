@@ -33,7 +33,7 @@ class NodeState(NamedTuple):
         return self.responds and self.state in USABLE_STATES
 
 
-class QueuedJob(NamedTuple):
+class EngineJob(NamedTuple):
     """A job that has not ended, in Slurm's words: `reason` says why it waits (`None`: it does not)."""
 
     id: str
@@ -46,26 +46,26 @@ class QueuedJob(NamedTuple):
         return self.state in _RUNNING_STATES
 
 
-class EngineState(NamedTuple):
+class SlurmState(NamedTuple):
     """Whether the engine answers (if not, `why`), its nodes, and its jobs that have not ended."""
 
-    alive: bool
+    answers: bool
     nodes: tuple[NodeState, ...] = ()
-    jobs: tuple[QueuedJob, ...] = ()
+    jobs: tuple[EngineJob, ...] = ()
     why: str = ""
 
     @property
-    def running(self) -> int:
+    def running_count(self) -> int:
         """How many jobs run."""
         return sum(job.runs for job in self.jobs)
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """How many jobs wait, even if they can never run."""
-        return len(self.jobs) - self.running
+        return len(self.jobs) - self.running_count
 
     @property
-    def usable(self) -> int:
+    def usable_nodes(self) -> int:
         """How many nodes can run jobs."""
         return sum(node.is_usable for node in self.nodes)
 
@@ -79,9 +79,9 @@ def read_sinfo(text: str) -> tuple[NodeState, ...]:
     return tuple(found.values())
 
 
-def read_squeue(text: str) -> tuple[QueuedJob, ...]:
+def read_squeue(text: str) -> tuple[EngineJob, ...]:
     """Return the jobs in what `squeue -h -a -r -o '%i|%T|%r'` prints."""
-    return tuple(QueuedJob(*row) for row in _rows(text))
+    return tuple(EngineJob(*row) for row in _rows(text))
 
 
 def _rows(text: str) -> Iterable[tuple[str, str, str]]:

@@ -52,15 +52,15 @@ def hosts_in(table: Mapping[str, Any]) -> list[str]:
     return [str(one.get("name")) for one in hosts if isinstance(one, Mapping)] if isinstance(hosts, list) else []
 
 
-def names_now(lines: Iterable[Event], who: str) -> CurrentNames:
-    """Return the current names of what the member `who` has renamed; `lines` are those of `SUBJECT`, in their order.
+def current_names(lines: Iterable[Event], member: str) -> CurrentNames:
+    """Return the current names of what this `member` has renamed; `lines` are those of `SUBJECT`, in their order.
 
     Another member may use the same name for another account. A name that is used again keeps its own meaning.
     """
     accounts: dict[str, str] = {}
     hosts: dict[tuple[str, str], str] = {}
     for line in lines:
-        if line.kind != RENAMED or line.actor != who:
+        if line.kind != RENAMED or line.actor != member:
             continue
         account, host, new = (str(line.body[name] or "") for name in ("account", "region", "new"))  # `region`: the host
         if host:
@@ -77,17 +77,17 @@ def names_now(lines: Iterable[Event], who: str) -> CurrentNames:
 
 def _with_renaming(known: dict[str, str], old: str, new: str) -> dict[str, str]:
     """Return current names by old names after `old` became `new`; a name that is in use again is no old name."""
-    renamed_hosts = {name: new if now == old else now for name, now in known.items()} | {old: new}
-    return {name: now for name, now in renamed_hosts.items() if name not in (now, new)}
+    names = {name: new if now == old else now for name, now in known.items()} | {old: new}
+    return {name: now for name, now in names.items() if name not in (now, new)}
 
 
-def forgotten_at(lines: Iterable[Event], who: str) -> dict[str, str]:
-    """Return when the member `who` retired each account, by its name, as ledger time; `lines` are those of `SUBJECT`.
+def forgotten_at(lines: Iterable[Event], member: str) -> dict[str, str]:
+    """Return when this `member` retired each account, by its name, as ledger time; `lines` are those of `SUBJECT`.
 
     Another member may use that name for another account.
     """
     return {
-        str(line.body["account"]): line.occurred_at for line in lines if line.kind == FORGOTTEN and line.actor == who
+        str(line.body["account"]): line.occurred_at for line in lines if line.kind == FORGOTTEN and line.actor == member
     }
 
 

@@ -28,22 +28,22 @@ def forget_warnings(record: Record) -> None:
     record.pop("warnings", None)
 
 
-def chosen(record: Record, line: Line) -> None:
+def set_policy(record: Record, line: Line) -> None:
     """Set who chose the policy of a launch, and that policy's text; both are missing for an adopted machine."""
     record.pop("policy_by", None)
     if line.body.get("policy_by"):
         record["policy_by"] = line.body["policy_by"]
     record.pop("terms", None)
-    terms_set(record, line)
+    set_terms(record, line)
 
 
-def terms_set(record: Record, line: Line) -> None:
+def set_terms(record: Record, line: Line) -> None:
     """Set the texts of the policy and limits that apply to a machine."""
     if line.body.get("terms"):
         record["terms"] = line.body["terms"]
 
 
-def decided(record: Record, line: Line) -> None:
+def set_decision(record: Record, line: Line) -> None:
     """Set the reaper's decision; `since`: that action and rule apply since then, `activity_since`: that activity."""
     body, at = line.body, line.occurred_at
     now = {name: body[name] for name in ("do", "rule", "why", "activity", "at")} | {"since": at, "activity_since": at}
@@ -55,7 +55,7 @@ def decided(record: Record, line: Line) -> None:
     record["decision"] = now
 
 
-def warned(record: Record, line: Line) -> None:
+def add_warning(record: Record, line: Line) -> None:
     """Add a warning to those of its rule; one with another due time begins a new count."""
     rule, due, at = line.body["rule"], line.body["due"], line.occurred_at
     before = record.get("warnings", {}).get(rule)
@@ -65,7 +65,7 @@ def warned(record: Record, line: Line) -> None:
     record["warnings"] = record.get("warnings", {}) | {rule: fields}
 
 
-def lifted(record: Record, line: Line) -> None:
+def remove_warning(record: Record, line: Line) -> None:
     """Remove a warning that no longer applies."""
     remaining = {rule: warning for rule, warning in record.get("warnings", {}).items() if rule != line.body["rule"]}
     record["warnings"] = remaining
@@ -73,14 +73,14 @@ def lifted(record: Record, line: Line) -> None:
         forget_warnings(record)
 
 
-def timed(record: Record, line: Line) -> None:
+def set_timer(record: Record, line: Line) -> None:
     """Set when the cloud ends the machine by itself."""
     record["timer"] = line.body["at"]
     if record["timer"] is None:
         del record["timer"]
 
 
-def stopped_unrequested(record: Record, line: Line, *, over: bool, ran: object) -> None:
+def set_unrequested_stop(record: Record, line: Line, *, over: bool, ran: object) -> None:
     """Record that a machine stopped (`over`) without a request, or that it runs again; `ran`: it ran before.
 
     A simulated spot interruption counts as a request.
@@ -91,7 +91,7 @@ def stopped_unrequested(record: Record, line: Line, *, over: bool, ran: object) 
         record["unrequested_stop"] = {"at": line.occurred_at, "seq": line.seq}
 
 
-def requested(record: Record, line: Line) -> None:
+def set_last_request(record: Record, line: Line) -> None:
     """Set the last request; a stop that was recorded before it, by a clock that is behind, was not unrequested.
 
     If the reaper repeats a user's request that is not done yet, it remains the user's (`judged`: the reaper's).
@@ -100,14 +100,14 @@ def requested(record: Record, line: Line) -> None:
     if line.body.get("running"):
         record["last_request"] = {"what": "start", "at": line.occurred_at, "judged": False}
     else:
-        again = before is not None and record["pending_action"] == what
-        judged = bool(line.body.get("judged")) and not (again and not before["judged"])
+        is_repeated = before is not None and record["pending_action"] == what
+        judged = bool(line.body.get("judged")) and not (is_repeated and not before["judged"])
         record["last_request"] = {"what": what, "at": line.occurred_at, "judged": judged}
     if "unrequested_stop" in record and line.seq < record["unrequested_stop"]["seq"]:
         del record["unrequested_stop"]
 
 
-def started_by_hand(record: Record, body: Mapping[str, Any]) -> None:
+def cancel_stop_if_started(record: Record, body: Mapping[str, Any]) -> None:
     """Cancel a requested stop if the machine was started again since, as its provider says: so its cluster's, too.
 
     `record` is as it was before this observation.
@@ -120,18 +120,18 @@ def started_by_hand(record: Record, body: Mapping[str, Any]) -> None:
         record["last_request"] = {"what": "start", "at": since, "judged": False}
 
 
-def interrupted(record: Record, line: Line) -> None:
+def set_interruption(record: Record, line: Line) -> None:
     """Set when the provider interrupted it."""
     record["interrupted_at"] = line.occurred_at
 
 
-def shared(record: Record, line: Line) -> None:
+def add_shared_key(record: Record, line: Line) -> None:
     """Add a shared key: who may log in with it, and the machine's host key."""
     text = {name: line.body[name] for name in ("label", "from", "host_key")} | {"at": line.occurred_at}
     record["shared"] = record.get("shared", {}) | {line.body["key"]: text}
 
 
-def unshared(record: Record, line: Line) -> None:
+def remove_shared_keys(record: Record, line: Line) -> None:
     """Remove a shared key, or all of them."""
     key = line.body["key"]
     remaining = {one: share for one, share in record.pop("shared", {}).items() if key is not None and one != key}

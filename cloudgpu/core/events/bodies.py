@@ -30,7 +30,7 @@ Outcome = Literal["made", "refused", "void"]
 
 
 class RequestedBy(TypedDict, total=False):
-    """In a team: the machine's owner, and by which right another member acted (`control.team.authorization.by`)."""
+    """In a team: `whose` machine it is, and by which right another member acted (`control.team.authorization.by`)."""
 
     whose: str
     right: str
@@ -63,7 +63,7 @@ class Resized(TypedDict):
 # -- a machine's launch
 
 
-class Placed(TypedDict):
+class MachinePlacement(TypedDict):
     """A machine's account, place, type and price."""
 
     provider: str
@@ -77,7 +77,7 @@ class Placed(TypedDict):
     price: PriceRecord | None
 
 
-class LaunchIntended(Placed):
+class LaunchIntended(MachinePlacement):
     """A launch, before its call is sent; `terms` are the texts of its policy and limits, `max_price` is for an hour.
 
     `attempt` counts the attempts of a launch, each with its `token`; `key` identifies the launch, and `request` is a
@@ -124,7 +124,7 @@ class LaunchSettled(TypedDict):
     why: str
 
 
-class Tagged(TypedDict):
+class TaggedLaunch(TypedDict):
     """A machine's launch, as far as its tags record it; the fields are those of `LaunchIntended`."""
 
     key: str
@@ -142,7 +142,7 @@ class Tagged(TypedDict):
     cluster: NotRequired[ClusterRecord]
 
 
-class Able(TypedDict):
+class EndAbilities(TypedDict):
     """How a machine can end (stop, park), and its safeguards, by what its provider can do."""
 
     stoppable: bool | None
@@ -150,7 +150,7 @@ class Able(TypedDict):
     guards: GuardsRecord
 
 
-class AdoptedByResource(Tagged, Placed):
+class AdoptedByResource(TaggedLaunch, MachinePlacement):
     """A disk or an image of a machine that was found without a launch line; read from tags."""
 
     why: str
@@ -210,7 +210,7 @@ class PriceObserved(TypedDict):
     on_demand: NotRequired[PriceRecord]
 
 
-class Received(RateRecord):
+class ReceivedTraffic(RateRecord):
     """Bytes that a machine received, if they cost; `counted` is its counter's total.
 
     `stored_as` is the name of the price in the price list.
@@ -232,7 +232,7 @@ class TrafficObserved(RateRecord):
     until: Time
     counted: int
     stored_as: str
-    received: NotRequired[Received]
+    received: NotRequired[ReceivedTraffic]
 
 
 class TermsSet(TypedDict):
@@ -311,7 +311,7 @@ class InterruptionSimulated(TypedDict):
     at: Time
 
 
-How = Literal["notice", "provider", "vanished"]
+InterruptionSource = Literal["notice", "provider", "vanished"]
 
 
 class SpotInterrupted(TypedDict):
@@ -321,7 +321,7 @@ class SpotInterrupted(TypedDict):
     is how long it had run. `nanos` is its cost with attached resources; `free` says why its run is not charged.
     """
 
-    how: How
+    how: InterruptionSource
     noticed_at: Time | None
     ran_s: float
     nanos: Nanos

@@ -31,7 +31,11 @@ class AccountSynced(TypedDict):
 
 
 class RunResult(TypedDict, total=False):
-    """What a run of the reaper did; or only `why` it was aborted."""
+    """What a run of the reaper did; or only `why` it was aborted.
+
+    It saw `machines`, and `decided` counts its decisions by action. `stopped` and `warned` count machines, `unproved`
+    those whose end is not confirmed. `unanswered` are the scopes that did not answer; it took `took_s` seconds.
+    """
 
     why: str
     machines: int
@@ -89,7 +93,7 @@ class AccountRenamed(TypedDict):
 # -- budgets
 
 
-class PaidInRecord(TypedDict):
+class LimitCurrencyRecord(TypedDict):
     """A limit in another currency, with the exchange rate and date that were recorded with it."""
 
     amount: str
@@ -99,7 +103,7 @@ class PaidInRecord(TypedDict):
     source: str
 
 
-class SpanRecord(TypedDict):
+class BudgetPeriodRecord(TypedDict):
     """A budget's period: of the calendar, `total`, or `rolling` over `days`."""
 
     kind: str
@@ -121,8 +125,8 @@ class BudgetSet(TypedDict):
 
     name: str
     nanos: Nanos
-    quoted_limit: PaidInRecord | None
-    period: SpanRecord
+    quoted_limit: LimitCurrencyRecord | None
+    period: BudgetPeriodRecord
     scope: ScopeRecord
     thresholds: list[int]
     forecast: int | None
@@ -137,7 +141,7 @@ class BudgetRemoved(TypedDict):
     name: str
 
 
-class Passed(TypedDict):
+class ExceededBudget(TypedDict):
     """A budget that was overridden, and the most by which it may be exceeded."""
 
     name: str
@@ -150,7 +154,7 @@ class BudgetOverridden(TypedDict):
     machine: str
     name: str
     reason: str
-    passed: list[Passed]
+    passed: list[ExceededBudget]
     host: str
 
 
@@ -171,7 +175,7 @@ class AlertRaised(TypedDict):
 
 
 class AlertSent(TypedDict):
-    """A receiver has accepted these alerts: key and number of each."""
+    """A receiver has accepted the alerts `news`: key and number of each."""
 
     receiver: str
     news: list[list[str | int]]

@@ -19,9 +19,9 @@ from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import iso
 
 
-def _line(kind: str, subject: str, body: Mapping[str, object], now: datetime, what: object) -> Draft:
-    """Return a line; a second one of this kind with the same `what` is not written."""
-    return Draft(kind, subject, body, now, f"{kind}:{what}")
+def _line(kind: str, subject: str, body: Mapping[str, object], now: datetime, dedupe_key: object) -> Draft:
+    """Return a line; a second one of this kind with the same `dedupe_key` is not written."""
+    return Draft(kind, subject, body, now, f"{kind}:{dedupe_key}")
 
 
 # -- syncs, runs and accounts
@@ -44,7 +44,7 @@ def account_synced(
     """
     body: bodies.AccountSynced = {
         "machines": machines,
-        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in unanswered],
+        "unanswered": [{"scope": scope_gap.scope, "why": scope_gap.why} for scope_gap in unanswered],
         "unseen": sorted(unseen),
         "resources": resources,
         "pinned": pinned,
@@ -163,9 +163,9 @@ def alert_cleared(key: str, number: int, now: datetime) -> Draft:
     return _line("alert_cleared", "alerts", bodies.AlertCleared(key=key, number=number), now, f"{key}:{number}")
 
 
-def alert_sent(receiver: str, news: Iterable[tuple[str, int]], now: datetime) -> Draft:
+def alert_sent(receiver: str, alert_ids: Iterable[tuple[str, int]], now: datetime) -> Draft:
     """Return the line that a receiver has accepted alerts, each with its key and number."""
-    ids: list[list[str | int]] = [[key, number] for key, number in news]
+    ids: list[list[str | int]] = [[key, number] for key, number in alert_ids]
     body: bodies.AlertSent = {"receiver": receiver, "news": ids}
     return _line("alert_sent", "alerts", body, now, f"{receiver}:{iso(now)}:{ids[0]}")
 

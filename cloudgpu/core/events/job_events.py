@@ -185,7 +185,7 @@ class JobMoveRequested(TypedDict):
     why: str
 
 
-Also = Literal["moved", "nothing_made"]  # an optional flag of `JobTryEnded`
+Flag = Literal["moved", "nothing_made"]  # an optional flag of `JobTryEnded`
 
 
 class JobTryEnded(TypedDict):
@@ -334,8 +334,8 @@ def job_placed(
     body: JobPlaced = {"job": job, "attempt": attempt, "key": key, "machine": machine}
     if market is not None:
         body |= {"market": market, "turn": turn}
-    again = f":{turn}" if turn else ""
-    return _line("job_placed", body, now, f"{attempt}:placed{again}")
+    turn_suffix = f":{turn}" if turn else ""
+    return _line("job_placed", body, now, f"{attempt}:placed{turn_suffix}")
 
 
 def job_machine(
@@ -375,7 +375,7 @@ def job_move_requested(
 
 
 def job_try_ended(
-    job: str, attempt: int, now: datetime, *, interrupted: bool, status: int | None, why: str, also: Also | None = None
+    job: str, attempt: int, now: datetime, *, interrupted: bool, status: int | None, why: str, also: Flag | None = None
 ) -> Draft:
     """Return the line that an attempt is over and another one follows."""
     body: JobTryEnded = {"job": job, "attempt": attempt, "interrupted": interrupted, "status": status, "why": why}
@@ -424,8 +424,8 @@ def job_in_slurm(job: str, attempt: int, id_: str, tasks: list[SlurmTask], now: 
     """Return the line that says where a job is in Slurm."""
     body: JobInSlurm = {"job": job, "attempt": attempt, "id": id_, "tasks": tasks}
     what = "+".join(f"{task['id']}{task['state']}{task['begin']}{task['end']}" for task in tasks)
-    again = f":{iso(now)}" * any("reason" in task for task in tasks)  # it may wait for the same once more
-    return _line("job_in_slurm", body, now, f"{attempt}:slurm:{id_}:{what}{again}")
+    repeat_suffix = f":{iso(now)}" * any("reason" in task for task in tasks)  # it may wait for the same once more
+    return _line("job_in_slurm", body, now, f"{attempt}:slurm:{id_}:{what}{repeat_suffix}")
 
 
 def slurm_job_recorded(record: SlurmJobRecorded, at: datetime) -> Draft:

@@ -10,7 +10,7 @@ MACHINE, RESOURCE, EITHER = (
     "machine",
     "resource",
     "either",
-)  # the subject of a line: the id of one of these, else a fixed word like `budgets`
+)  # the subject of a line: the id of one of these (EITHER: of a machine or a resource), else a word like `budgets`
 
 
 @dataclass(frozen=True, slots=True)

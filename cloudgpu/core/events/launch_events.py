@@ -52,7 +52,7 @@ def launch_intended(
     on-demand price of the same machine, `licence` that of an operating system with billing rules of its own. `identity`
     is the provider's own id of the account, whose name may differ between computers; `guards` are its safeguards.
     """
-    request, item = attempt.request, attempt.offer.configuration
+    request, configuration = attempt.request, attempt.offer.configuration
     max_price = request.requirements.max_price
     body: bodies.LaunchIntended = {
         "attempt": attempt.number,
@@ -61,14 +61,14 @@ def launch_intended(
         "key": request.key,
         "request": fingerprint,
         "name": request.name,
-        "provider": item.provider,
-        "account": item.account,
+        "provider": configuration.provider,
+        "account": configuration.account,
         "identity": identity.to_json(),
-        "region": item.region,
-        "zone": item.zone,
-        "instance_type": item.instance_type,
-        "market": str(item.market),
-        "accelerators": [accelerator_to_json(gpu) for gpu in item.accelerators],
+        "region": configuration.region,
+        "zone": configuration.zone,
+        "instance_type": configuration.instance_type,
+        "market": str(configuration.market),
+        "accelerators": [accelerator_to_json(gpu) for gpu in configuration.accelerators],
         "price": price_to_json(attempt.offer.price),
         "on_demand": None if on_demand is None else price_to_json(on_demand),
         "max_price": None if max_price is None else max_price.nanos,
@@ -81,8 +81,8 @@ def launch_intended(
         "expires": iso(attempt.expires),
         "renew_until": iso(attempt.renew_until),
         "renew_s": request.renew_s,
-        "stoppable": item.stoppable,
-        "parkable": item.parkable,
+        "stoppable": configuration.stoppable,
+        "parkable": configuration.parkable,
         "setup": setup_to_json(request.setup),
         "stop_effect": stop_effect,
         "attached_costs": [cost.record() for cost in costs],
@@ -90,10 +90,10 @@ def launch_intended(
     }
     if guards is not None:
         body["guards"] = guards
-    if item.trust is not Trust.CLOUD:
-        body["trust"] = str(item.trust)
-    if item.traffic is not None:
-        body["traffic_prices"] = {"out": item.traffic.out.nanos, "into": item.traffic.into.nanos}
+    if configuration.trust is not Trust.CLOUD:
+        body["trust"] = str(configuration.trust)
+    if configuration.traffic is not None:
+        body["traffic_prices"] = {"out": configuration.traffic.out.nanos, "into": configuration.traffic.into.nanos}
     if request.cluster is not None:
         body["cluster"] = request.cluster.record()
     return Draft("launch_intended", attempt.machine, body, now, f"intent:{attempt.token}")
@@ -112,14 +112,14 @@ def machine_adopted(
     *,
     on_demand: Price | None = None,
     costs: Sequence[AttachedCost] = (),
-    able: bodies.Able,
+    able: bodies.EndAbilities,
     identity: AccountIdentity,
-    unknown: str = "",
+    unknown_cost: str = "",
 ) -> Draft:
     """Return the line that adopts a machine with this ledger's tag of which the ledger has no launch.
 
-    `able` says how it can be ended and its safeguards; `unknown` is a clause about the part of its cost that is not
-    known.
+    `able` says how it can be ended and its safeguards; `unknown_cost` is a clause about the part of its cost that is
+    not known.
     """
     since = "" if instance.launched_at else "; since when it runs is not known, so it is billed from now on"
     body: bodies.MachineAdopted = {
@@ -139,7 +139,7 @@ def machine_adopted(
         "stoppable": able["stoppable"],
         "parkable": able["parkable"],
         "guards": able["guards"],
-        "why": f"it bears this ledger's tag and the ledger had no launch of it{unknown}{since}",
+        "why": f"it bears this ledger's tag and the ledger had no launch of it{unknown_cost}{since}",
     }
     machine = instance.tags[TAG_ID]
     return Draft("machine_adopted", machine, body, instance.launched_at or now, f"adopted:{machine}:{instance.id}")
@@ -164,9 +164,9 @@ def machine_adopted_by_resource(resource: ProviderResource, identity: AccountIde
     return Draft("machine_adopted", machine, body, now, f"adopted:{machine}:{resource.id}")
 
 
-def _tagged(instance: Instance | ProviderResource) -> bodies.Tagged:
+def _tagged(instance: Instance | ProviderResource) -> bodies.TaggedLaunch:
     tags = instance.tags
-    launch: bodies.Tagged = {
+    launch: bodies.TaggedLaunch = {
         "key": tags.get(TAG_KEY, ""),
         "request": tags.get(TAG_KEY, ""),
         "name": tags.get(TAG_NAME) or tags[TAG_ID],

@@ -19,7 +19,7 @@ LEDGER_MOVED, LEDGER_MOVING, LEDGER_ARRIVED = "ledger_moved", "ledger_moving", "
 OWN_CLOCK = "own"  # this client's clock
 PROVIDER = "provider"  # the provider's clock
 MACHINE = "machine"  # the machine's own clock
-_WHOLE_SECONDS = timedelta(seconds=1)  # clouds report times in whole seconds
+_PROVIDER_RESOLUTION = timedelta(seconds=1)  # clouds report times in whole seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,5 +72,5 @@ def clock_ahead(intended_at: str | None, launched_at: str | None) -> timedelta:
     """
     if not intended_at or not launched_at or launched_at >= intended_at:
         return timedelta(0)
-    found = from_iso(intended_at) - from_iso(launched_at)
-    return found if found > _WHOLE_SECONDS else timedelta(0)
+    ahead = from_iso(intended_at) - from_iso(launched_at)
+    return ahead if ahead > _PROVIDER_RESOLUTION else timedelta(0)

@@ -94,7 +94,14 @@ def interruption_simulated(machine: str, at: datetime, now: datetime) -> Draft:
 
 
 def spot_interrupted(
-    machine: str, at: datetime, how: bodies.How, *, noticed: datetime | None, ran_s: float, nanos: int, free: str
+    machine: str,
+    at: datetime,
+    how: bodies.InterruptionSource,
+    *,
+    noticed: datetime | None,
+    ran_s: float,
+    nanos: int,
+    free: str,
 ) -> Draft:
     """Return the line that the provider took a spot machine at that time; once for each of its runs."""
     body: bodies.SpotInterrupted = {

@@ -27,7 +27,7 @@ from cloudgpu.core.model.usage import Resource, usage_of_record
 from cloudgpu.core.values.times import from_iso, iso
 
 _EMPTY = (0,) * 7
-Prior = Mapping[str, Any]  # some fields of a machine's record before the line
+PriorFields = Mapping[str, Any]  # some fields of a machine's record before the line
 STARTS_WITHIN = timedelta(minutes=1)  # up to this, uncertainty about a start is not billed; longer, it is in the amount
 RUNS_WITHIN = timedelta(minutes=15)  # assumed: a machine seen starting runs at the latest so long after
 _STARTING = "it was only seen to start, which is not billed"
@@ -36,7 +36,7 @@ _STOPPED, _SHUT_DOWN = "stopped:", ("stopped", "deallocated")
 _SECOND = len("2026-11-20T11:00:00")  # the length of a ledger time in whole seconds, as clouds report times
 
 
-def new() -> Meter:
+def new_meter() -> Meter:
     """Return the empty meter of a machine: plain JSON values, from which its usages are made.
 
     `open` has the usages that are billed still, by key; `waiting` are ended runs whose price is not known yet. `prices`
@@ -61,7 +61,7 @@ def unsummed_usages(state: Meter) -> list[Metered]:
     return [*state["waiting"], *state["open"].values()]
 
 
-def meter(state: Meter, record: Record, line: Line, before: Prior) -> list[Metered]:
+def meter(state: Meter, record: Record, line: Line, before: PriorFields) -> list[Metered]:
     """Apply a line to the meter, in place, and return the usages that it ended.
 
     `record` is the machine's record after that line; `before` has some of its fields before it.
@@ -70,7 +70,7 @@ def meter(state: Meter, record: Record, line: Line, before: Prior) -> list[Meter
     return [] if step is None else list(step(state, record, line, before))
 
 
-def add_to(totals: dict[str, list[int]], use: Metered) -> Charge:
+def add_to_totals(totals: dict[str, list[int]], use: Metered) -> Charge:
     """Add a usage that has ended to the totals of its resource; return its charge."""
     cost = charge(usage_of_record(use), from_iso(use["end"]))
     amounts = (cost.low, cost.amount, cost.high, cost.list_cost or 0, cost.billed_us, int(cost.unpriced_us > 0))
@@ -93,7 +93,7 @@ def is_unpriced(record: Record) -> bool:
     return False
 
 
-def _intended(state: Meter, record: Record, line: Line, _before: Prior) -> Iterator[Metered]:
+def _intended(state: Meter, record: Record, line: Line, _before: PriorFields) -> Iterator[Metered]:
     if line.body["attempt"] < record["attempt_number"]:
         return  # a late line of an earlier attempt
     if "instance" not in state["open"]:
@@ -102,13 +102,13 @@ def _intended(state: Meter, record: Record, line: Line, _before: Prior) -> Itera
     yield from _note_price(state, line)
 
 
-def _adopted(state: Meter, _record: Record, line: Line, _before: Prior) -> Iterator[Metered]:
+def _adopted(state: Meter, _record: Record, line: Line, _before: PriorFields) -> Iterator[Metered]:
     state["adopted"] = True
     if not state["prices"]:  # a known price is kept
         yield from _note_price(state, line)
 
 
-def _priced(state: Meter, _record: Record, line: Line, _before: Prior) -> Iterator[Metered]:
+def _priced(state: Meter, _record: Record, line: Line, _before: PriorFields) -> Iterator[Metered]:
     run, listed = state["open"].get("instance"), line.body.get("on_demand")
     if run is not None and run["on_demand"] is None and listed is not None:
         run["on_demand"] = listed["nanos_per_hour"]
@@ -128,7 +128,7 @@ def _note_price(state: Meter, line: Line) -> Iterator[Metered]:
     state["waiting"] = []
 
 
-def _observed(state: Meter, record: Record, line: Line, before: Prior) -> Iterator[Metered]:
+def _observed(state: Meter, record: Record, line: Line, before: PriorFields) -> Iterator[Metered]:
     body, maybe_until = line.body, None
     at = body.get("since") or line.occurred_at
     if body["state"] == "unknown":
@@ -162,7 +162,7 @@ def _observed(state: Meter, record: Record, line: Line, before: Prior) -> Iterat
             _move_begin(state, record, line.occurred_at)
 
 
-def _state_lost(state: Meter, record: Record, line: Line, before: Prior) -> Iterator[Metered]:
+def _state_lost(state: Meter, record: Record, line: Line, before: PriorFields) -> Iterator[Metered]:
     """End the certain usage of a machine in an unknown state that is not billed: its host is offline, for example.
 
     A usage that may cost nothing follows, as the machine may return unseen. If it is billed, nothing changes.
@@ -199,17 +199,17 @@ def _resized(state: Meter, line: Line, at: str, since: str | None) -> Iterator[M
     """End the run at the old price, and set the new prices, if they are known."""
     now = line.body["resized"]
     at = at if since is None else line.occurred_at
-    new = [hourly_segment(price, at) for price in now["prices"]]
-    for segment in new[1:]:
+    new_prices = [hourly_segment(price, at) for price in now["prices"]]
+    for segment in new_prices[1:]:
         segment["at"] = max(at, segment["as_of"])
     before = state["open"]["instance"]["segments"][-1:] if since is not None else []
     if since is not None:
-        yield from _run_ended(state, since, None, None if new else line.occurred_at)
+        yield from _run_ended(state, since, None, None if new_prices else line.occurred_at)
     yield from state["waiting"]  # their price was never known, and is not that of what the machine is now
-    if new and before:
-        new[0]["maybe_from"] = since
-        new = [{**before[0], "at": since, "maybe_from": None}, *new]
-    state |= {"prices": new, "waiting": []}
+    if new_prices and before:
+        new_prices[0]["maybe_from"] = since
+        new_prices = [{**before[0], "at": since, "maybe_from": None}, *new_prices]
+    state |= {"prices": new_prices, "waiting": []}
 
 
 def _mark_earlier_change(state: Meter, since: str) -> None:
@@ -221,7 +221,7 @@ def _mark_earlier_change(state: Meter, since: str) -> None:
         state["open"]["instance"]["segments"] = list(state["prices"])
 
 
-def _end_times(record: Record, line: Line, before: Prior) -> tuple[str, str | None]:
+def _end_times(record: Record, line: Line, before: PriorFields) -> tuple[str, str | None]:
     """Return when a machine that is no longer billed ended, and until when it may have been billed (None: not longer).
 
     The cloud's time counts, unless a sync saw the machine billed later, by more than the launching clock was ahead. If
@@ -245,13 +245,13 @@ def _rule(record: Record) -> Rule:
     return rule_of(record["provider"] or "", record["market"] or "on_demand", Resource.INSTANCE)
 
 
-def _resolve_start(state: Meter, line: Line, new: set[str]) -> None:
+def _resolve_start(state: Meter, line: Line, new_keys: set[str]) -> None:
     """Mark usages of a starting machine as perhaps not billed yet, and remove the mark once it was seen running.
 
     A cloud reports when it accepted the start; the machine ran at the latest when it was first seen running.
     """
     for key, use in state["open"].items():
-        if line.body["state"] == "pending" and key in new and _only_runs(key) and not use["why_maybe_less"]:
+        if line.body["state"] == "pending" and key in new_keys and _only_runs(key) and not use["why_maybe_less"]:
             use["why_maybe_less"] = _STARTING
         elif line.body["state"] != "pending" and use["why_maybe_less"] == _STARTING:
             use["why_maybe_less"] = ""
@@ -287,7 +287,7 @@ def _move_begin(state: Meter, record: Record, seen: str | None) -> None:
             use["begin"] = max(use["begin"], not_before)
 
 
-def _begin_times(state: Meter, record: Record, line: Line, before: Prior, at: str) -> tuple[str, str | None]:
+def _begin_times(state: Meter, record: Record, line: Line, before: PriorFields, at: str) -> tuple[str, str | None]:
     """Return when a newly seen run began, and from when on that is certain (None: from its begin).
 
     A launch whose answer was lost may have begun when the cloud accepted it, or as early as the call.
@@ -299,7 +299,7 @@ def _begin_times(state: Meter, record: Record, line: Line, before: Prior, at: st
     return (at, None) if from_iso(at) - from_iso(began) <= STARTS_WITHIN else (began, at)
 
 
-def _not_before(record: Record, before: Prior) -> str | None:
+def _not_before(record: Record, before: PriorFields) -> str | None:
     """Return the ledger's own time before which the present launch was not billed: its call, or a sync since."""
     return max(filter(None, (record["intended_at"], before["seen_at"])), default=None)
 
@@ -309,7 +309,7 @@ def _run_ended(state: Meter, at: str, reason: str | None, maybe_until: str | Non
     yield from end_uses(state, [key for key in state["open"] if _only_runs(key)], at, reason, maybe_until)
 
 
-def _begin_unseen(state: Meter, record: Record, line: Line, before: Prior, at: str) -> None:
+def _begin_unseen(state: Meter, record: Record, line: Line, before: PriorFields, at: str) -> None:
     """Open the run of a machine that has ended when it is first seen: it was billed since its launch all the same.
 
     If it is not known when that was, it may have run since the call, and may not have run at all.
@@ -346,7 +346,7 @@ def _begin(
             open_use(state, key, _attached_usage(record, entry, begin))
 
 
-def _update_stopped_costs(state: Meter, record: Record, body: Prior, began: str, at: str) -> Iterator[Metered]:
+def _update_stopped_costs(state: Meter, record: Record, body: PriorFields, began: str, at: str) -> Iterator[Metered]:
     """End or open usages that are billed only while a machine is stopped, like a disk that costs more then."""
     if body["billed"]:
         yield from end_uses(state, [key for key in state["open"] if key.startswith(_STOPPED)], began, None, None)
@@ -392,7 +392,7 @@ def _run(state: Meter, record: Record, begin: str, sure_from: str | None) -> Met
     )
 
 
-def _attached_usage(record: Record, entry: Prior, begin: str) -> Metered:
+def _attached_usage(record: Record, entry: PriorFields, begin: str) -> Metered:
     return use_of(
         record,
         resource=entry.get("resource", "disk"),
@@ -406,7 +406,7 @@ def _attached_usage(record: Record, entry: Prior, begin: str) -> Metered:
     )
 
 
-def _vanished(state: Meter, record: Record, line: Line, before: Prior) -> Iterator[Metered]:
+def _vanished(state: Meter, record: Record, line: Line, before: PriorFields) -> Iterator[Metered]:
     """End all usages at the cloud's time, else when it was last seen; without `alive_at`, at the request."""
     ended_at = line.body.get("ended_at")
     if ended_at is None and before["pending_action"] in ("terminate", "park") and not line.body.get("alive_at"):
@@ -418,7 +418,7 @@ def _vanished(state: Meter, record: Record, line: Line, before: Prior) -> Iterat
     yield from _all_ended(state, at, record.get("state_reason"), *uncertainty)
 
 
-def _resolve_launch(state: Meter, record: Record, line: Line, _before: Prior) -> Iterator[Metered]:
+def _resolve_launch(state: Meter, record: Record, line: Line, _before: PriorFields) -> Iterator[Metered]:
     if record["launch_status"] in ("refused", "void") and record["token"] == line.body["token"]:
         yield from _all_ended(state, line.occurred_at, None)
 

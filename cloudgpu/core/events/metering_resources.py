@@ -75,7 +75,7 @@ def _note_missed(state: Meter, key: str, use: Metered, at: str) -> None:
     state.setdefault("missed", {})[key] = [at, until]
 
 
-_GREW = "when it was made larger is not known"
+_GROWN_REASON = "when it was made larger is not known"
 
 
 def resources_retained(state: Meter, record: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Metered]:
@@ -125,7 +125,7 @@ def _changed(
         yield from end_uses(state, [key], line.occurred_at, None)
         more = now["quantity"] - use["quantity"]
         if since is not None and more > 0:
-            yield now | {"quantity": more, "begin": since, "end": line.occurred_at, "why_maybe_less": _GREW}
+            yield now | {"quantity": more, "begin": since, "end": line.occurred_at, "why_maybe_less": _GROWN_REASON}
         state["open"][key] = now
         return
     old = [segment["nanos"] for segment in use["segments"][-1:]]

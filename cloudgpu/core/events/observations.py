@@ -164,7 +164,7 @@ def traffic_observed(
     counted: int,
     since: str,
     until: str,
-    received: bodies.Received | None = None,
+    received: bodies.ReceivedTraffic | None = None,
 ) -> Draft:
     """Return the line of the bytes that a machine sent from `since` to `until`; `counted` is all it ever counted.
 
@@ -247,7 +247,7 @@ def subject_of(resource: ProviderResource, identity: AccountIdentity) -> str:
 
 
 ACTIVITY_INTERVAL = timedelta(minutes=15)  # between two recorded times at which a machine was last active
-_ENDS = {"expires": TAG_EXPIRES, "renew_until": TAG_RENEW_UNTIL, "hold_until": TAG_HOLD_UNTIL}
+_TAG_OF_LEASE_FIELD = {"expires": TAG_EXPIRES, "renew_until": TAG_RENEW_UNTIL, "hold_until": TAG_HOLD_UNTIL}
 
 
 def not_before(machine: Machine, now: datetime) -> datetime:
@@ -258,7 +258,7 @@ def not_before(machine: Machine, now: datetime) -> datetime:
     return max([now, *(from_iso(at) for at in (machine.intended_at, machine.seen_at) if at)])
 
 
-def too_fresh(machine: Machine, proves_after: timedelta, now: datetime) -> bool:
+def is_too_recent(machine: Machine, proves_after: timedelta, now: datetime) -> bool:
     """Say whether a machine is so young that its absence from an answer proves nothing."""
     return bool(now - from_iso(machine.intended_at) < proves_after)
 
@@ -274,12 +274,12 @@ def differs_from_record(machine: Machine, instance: Instance) -> bool:
         or is_resized(machine, instance)
         or machine.address != address_now(machine, instance)
         or _time(machine.since) != instance.since
-        or has_moved_on(_time(machine.last_active), instance.last_active)
+        or is_later_activity(_time(machine.last_active), instance.last_active)
     ):
         return True
     if machine.guards is not None and not machine.guards.tagged:
         return False  # tags are never updated there: later leases and holds are not in them
-    return any(_tag_differs(getattr(machine, name), instance.tags, key) for name, key in _ENDS.items())
+    return any(_tag_differs(getattr(machine, name), instance.tags, key) for name, key in _TAG_OF_LEASE_FIELD.items())
 
 
 def is_resized(machine: Machine, instance: Instance) -> bool:
@@ -295,7 +295,7 @@ def _time(text: str | None) -> datetime | None:
     return from_iso(text) if text is not None else None
 
 
-def has_moved_on(known: datetime | None, time: datetime | None) -> bool:
+def is_later_activity(known: datetime | None, time: datetime | None) -> bool:
     """Return whether a machine's last activity is later than recorded by ACTIVITY_INTERVAL, or was not recorded."""
     if time is None or known is None:
         return time is not None
@@ -315,14 +315,15 @@ def _tag_differs(known: str | None, tags: Mapping[str, str], key: str) -> bool:
 class AccountPrices:
     """What an account answered about prices, by machine id: spot prices (`history`, oldest first) and those of `now`.
 
-    `since` is when it was last queried, None for never; `gap` is why it did not answer now, empty if it did. `metered`
-    are electricity prices from now on, measured by a machine or assumed by settings, which replace the present ones.
+    `since` is when it was last queried, None for never; `why_unanswered` is why it did not answer now, empty if it did.
+    `metered` are electricity prices from now on, measured by a machine or assumed by settings, which replace the
+    present ones.
     """
 
     since: str | None = None
     history: Mapping[str, Sequence[Price]] = field(default_factory=dict)
     now: Mapping[str, Price] = field(default_factory=dict)
-    gap: str = ""
+    why_unanswered: str = ""
     metered: Mapping[str, Price] = field(default_factory=dict)
 
 
@@ -373,7 +374,7 @@ def _price_change_line(machine: Machine, price: Price, since: str | None, now: d
     return price_changed(machine.id, price, since, now, on_demand=on_demand)
 
 
-def is_to_price(machine: Machine, earliest: str) -> bool:
+def needs_prices(machine: Machine, earliest: str) -> bool:
     """Say whether prices of a machine may be asked: it is billed, or on spot and has not ended before `earliest`."""
     if machine.terminated_at is None:
         return bool(machine.billed)
@@ -392,12 +393,12 @@ def one_per_machine(
         record = machines.get(instance.tags[TAG_ID])
         return instance.state is State.TERMINATED, record is not None and record.provider_id != instance.id
 
-    chosen, twice = dict[str, Instance](), list[Unanswered]()
+    chosen, duplicates = dict[str, Instance](), list[Unanswered]()
     for instance in sorted(instances, key=preference):
         machine = instance.tags[TAG_ID]
         if machine in chosen and instance.state is not State.TERMINATED:
-            both = f"{chosen[machine].id} and {instance.id}"
-            why = f"it has two living machines, {both}, and cloudgpu manages only the first"
-            twice.append(Unanswered(machine, why))
+            instance_ids = f"{chosen[machine].id} and {instance.id}"
+            why = f"it has two living machines, {instance_ids}, and cloudgpu manages only the first"
+            duplicates.append(Unanswered(machine, why))
         chosen.setdefault(machine, instance)
-    return list(chosen.values()), twice
+    return list(chosen.values()), duplicates

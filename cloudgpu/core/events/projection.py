@@ -38,28 +38,28 @@ _STATES_WHEN_DONE = {  # requested action -> the states in which it is done
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
-    """The result of projecting lines: the state, as plain JSON values, and the usages that ended (`closed`).
+class Projection:
+    """The result of projecting lines: the state, as plain JSON values, and the usages that ended (`ended_usages`).
 
     `state["row"]` is the machine's current record; the rest is only needed to apply the next line.
     """
 
     state: State
-    closed: tuple[dict[str, Any], ...]
+    ended_usages: tuple[dict[str, Any], ...]
 
 
-def folded(events: Iterable[Line]) -> Folded | None:
+def project(events: Iterable[Line]) -> Projection | None:
     """Return the projection of these lines, which may come in any order; None if they are about no machine."""
     by_dedupe = {line.dedupe: line for line in sorted(events, key=_order, reverse=True)}  # a repeated line counts once
     lines, cuts = sorted(by_dedupe.values(), key=_order), Cuts()
     while True:
-        result, new_cuts = _folded(lines, cuts)
+        result, new_cuts = _project_with_cuts(lines, cuts)
         if new_cuts == cuts:
             return result
         cuts = new_cuts
 
 
-def _folded(lines: Iterable[Line], cuts: Cuts) -> tuple[Folded | None, Cuts]:
+def _project_with_cuts(lines: Iterable[Line], cuts: Cuts) -> tuple[Projection | None, Cuts]:
     """Return the projection of these lines with these cuts, and the cuts that follow from the lines themselves."""
     state: State | None = None
     closed: list[dict[str, Any]] = []
@@ -67,12 +67,12 @@ def _folded(lines: Iterable[Line], cuts: Cuts) -> tuple[Folded | None, Cuts]:
         if state is None and (line.kind not in _STEPS or line.kind in _KINDS_WITHOUT_A_MACHINE):
             continue
         if state is None:
-            state = {"row": _empty(line), "last": ["", 0], "meter": metering.new()}
+            state = {"row": _empty(line), "last": ["", 0], "meter": metering.new_meter()}
             state["meter"]["cuts"] = {missed: {**known} for missed, known in cuts.items()}
         closed += _apply(state, line)
     if state is None:
         return None, cuts
-    return Folded(state, tuple(closed)), state["meter"].pop("cuts")
+    return Projection(state, tuple(closed)), state["meter"].pop("cuts")
 
 
 def apply_event(state: State, line: Line) -> list[dict[str, Any]] | None:
@@ -114,8 +114,8 @@ def unpacked(record: Record, rest: State) -> State:
 
 def machine_of(events: Iterable[Line]) -> Machine | None:
     """Return the machine (or named resource) of these lines; None if they are about none."""
-    found = folded(events)
-    return None if found is None else Machine.of(found.state["row"])
+    projection = project(events)
+    return None if projection is None else Machine.of(projection.state["row"])
 
 
 def project_event(machine: Machine, line: Draft) -> Machine:
@@ -148,7 +148,7 @@ def _apply(state: State, line: Line) -> list[dict[str, Any]]:
     for use in closed:
         notes, resource = record["charge_notes"], use["resource"]
         before_it = ChargeNote.of(notes[resource]) if resource in notes else NO_NOTE
-        notes[resource] = record_of(note_with_charge(before_it, metering.add_to(record["usage_totals"], use)))
+        notes[resource] = record_of(note_with_charge(before_it, metering.add_to_totals(record["usage_totals"], use)))
     record["unpriced"] = metering.is_unpriced(record)
     return closed
 
@@ -181,7 +181,7 @@ def _intended(record: Record, line: Line) -> None:
     record |= {name: line.body.get(name) for name in _LAUNCH_FIELDS}  # `guards` is missing without a safeguard
     record |= {"attempt_number": line.body["attempt"], "token": line.body["token"], "launch_status": "open"}
     record["renew_s"] = line.body.get("renew_s")
-    annotate.chosen(record, line)
+    annotate.set_policy(record, line)
     _of_cluster(record, line)
     for name in ("trust", "traffic_prices"):
         record.pop(name, None)
@@ -223,7 +223,7 @@ def _resolve_launch(record: Record, line: Line) -> None:
 
 def _observed(record: Record, line: Line) -> None:
     body = line.body
-    annotate.stopped_unrequested(
+    annotate.set_unrequested_stop(
         record,
         line,
         over=body["state"] not in _RUNNING_STATES,
@@ -231,7 +231,7 @@ def _observed(record: Record, line: Line) -> None:
     )
     if record["billed"] and not body["billed"]:
         annotate.forget_warnings(record)
-    annotate.started_by_hand(record, body)
+    annotate.cancel_stop_if_started(record, body)
     for name in _OBSERVED_FIELDS:
         record[name] = body[name]
     record["state_reason"] = body["reason"]
@@ -255,7 +255,7 @@ def _resized(record: Record, now: Mapping[str, Any]) -> None:
 
 
 def _vanished(record: Record, line: Line) -> None:
-    annotate.stopped_unrequested(
+    annotate.set_unrequested_stop(
         record, line, over=True, ran=record["launched_at"] and record["state"] in _RUNNING_STATES
     )
     record |= {"state": "terminated", "billed": False, "terminated_at": line.occurred_at, "seen_at": line.occurred_at}
@@ -268,7 +268,7 @@ def _vanished(record: Record, line: Line) -> None:
 def _requested(record: Record, line: Line) -> None:
     what = line.kind.removesuffix("_requested")
     record["action_reason"] = line.body["why"]
-    annotate.requested(record, line)
+    annotate.set_last_request(record, line)
     record["launch_failed"] = record.get("launch_failed", False) or bool(line.body.get("failed"))
     if record["terminated_at"] is None:
         record["pending_action"] = None if line.body.get("running") else what
@@ -347,11 +347,11 @@ def _resource_vanished(record: Record, line: Line) -> None:
 
 
 _STEPS = {
-    "decision_made": annotate.decided,
-    "warning_sent": annotate.warned,
-    "warning_cleared": annotate.lifted,
-    "timer_set": annotate.timed,
-    "terms_set": annotate.terms_set,
+    "decision_made": annotate.set_decision,
+    "warning_sent": annotate.add_warning,
+    "warning_cleared": annotate.remove_warning,
+    "timer_set": annotate.set_timer,
+    "terms_set": annotate.set_terms,
     "resource_observed": _resource_observed,
     "resource_vanished": _resource_vanished,
     "traffic_observed": _count_traffic,
@@ -371,9 +371,9 @@ _STEPS = {
     "lease_set": _leased,
     "hold_set": _held,
     "interruption_simulated": _interruption,
-    "spot_interrupted": annotate.interrupted,
-    "machine_shared": annotate.shared,
-    "machine_unshared": annotate.unshared,
+    "spot_interrupted": annotate.set_interruption,
+    "machine_shared": annotate.add_shared_key,
+    "machine_unshared": annotate.remove_shared_keys,
 }
 _KINDS_WITHOUT_A_MACHINE = frozenset(
     "decision_made interruption_simulated machine_shared machine_unshared spot_interrupted terms_set timer_set "

@@ -16,7 +16,7 @@ from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, iso, minute_text
 
-Cost = Callable[[Job], Money]
+CostOf = Callable[[Job], Money]
 _KINDS = {
     State.SUCCEEDED: ("job done", "is done"),
     State.FAILED: ("job failed", "has failed"),
@@ -29,7 +29,7 @@ _KINDS = {
 
 
 def job_findings(
-    jobs: Iterable[Job], lasting: Mapping[str, RaisedAlert], now: datetime, cost: Cost
+    jobs: Iterable[Job], lasting: Mapping[str, RaisedAlert], now: datetime, cost: CostOf
 ) -> Iterator[Finding]:
     """Yield the findings about these jobs; an alert that lasts keeps the text with which it was raised.
 
@@ -59,7 +59,7 @@ def is_reported(job: Job, now: datetime) -> bool:
 
 def ended_finding(job: Job, cost: Money) -> Finding:
     """Return the finding about a job that is over. Raises KeyError for one that somebody cancelled."""
-    kind, says = _KINDS[State(job.state)]
+    kind, predicate = _KINDS[State(job.state)]
     status = job.shell_status
     sentences = (
         f"Reason: {job.why}." if job.why else "",
@@ -70,7 +70,7 @@ def ended_finding(job: Job, cost: Money) -> Finding:
     failed = job.outcome is not State.SUCCEEDED
     facts = _facts(job) | {"cost": cost.text(2)}
     return Finding(
-        ended_key(job), kind, f"Job {job.name} {says}", " ".join(filter(None, sentences)), facts, urgent=failed
+        ended_key(job), kind, f"Job {job.name} {predicate}", " ".join(filter(None, sentences)), facts, urgent=failed
     )
 
 
@@ -106,13 +106,13 @@ def stalled_finding(job: Job, since: datetime, now: datetime) -> Finding:
 
 def secret_finding(job: Job, names: Sequence[str]) -> Finding:
     """Return the finding about a job that cannot be restarted without the values of these secrets."""
-    wanted = ", ".join(names)
+    names_text = ", ".join(names)
     return Finding(
         job_alert_key(job, "secret"),
         "job waits for a secret",
-        f"Job {job.name} waits for {wanted}",
-        f"It has to be started again, and the computer that tried has no value for {wanted}. Any computer on this "
-        f"ledger that has {wanted} in its environment starts it: there, run cloudgpu watch, or cloudgpu reap.",
+        f"Job {job.name} waits for {names_text}",
+        f"It has to be started again, and the computer that tried has no value for {names_text}. Any computer on this "
+        f"ledger that has {names_text} in its environment starts it: there, run cloudgpu watch, or cloudgpu reap.",
         _facts(job),
         urgent=True,
     )

@@ -70,7 +70,7 @@ class SpotHistory:
 
     events: tuple[tuple[datetime, SpotEvent], ...] = ()
 
-    def was_up(self, at: datetime, mode: Mode, start_s: float) -> bool:
+    def was_available(self, at: datetime, mode: Mode, start_s: float) -> bool:
         """Return whether spot was available at a past tick: as seen within it, else whether a launch could be tried."""
         within = [event for when, event in self.events if at <= when < at + timedelta(seconds=TICK_S)]
         if within:
@@ -124,41 +124,47 @@ class DeadlineStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class MarketChoice:
     """On which market a job is to run, and why.
 
-    `by_net`: the safety net overrode the policy. `moves`: it moves to a cheaper spot machine.
+    `by_safety_net`: the safety net overrode the policy. `moves`: it moves to a cheaper spot machine.
     """
 
     mode: Mode
     why: str
-    by_net: bool = False
+    by_safety_net: bool = False
     moves: bool = False
 
 
 def choose(
     job: Job, policy: Policy, history: SpotHistory, margins: Margins, now: datetime, status: DeadlineStatus
-) -> Choice:
+) -> MarketChoice:
     """Return what a job with a deadline is to run now; the past states are replayed to `policy` first."""
     terms = _deadline_of(job)
     policy.reset(facts_of(job, margins))
     for state in past_states(job, history, margins, now):
         policy.decide(state)
     state = state_of(status, spot=status.mode == "spot" or history.may_be_tried(now, status.mode, margins.start_s))
-    net = net_of(job, margins, status)
-    return _within_net(resolve_wait(policy.decide(state), state, net), state, net, status, terms["policy"])
+    safety_net = safety_net_of(job, margins, status)
+    return _within_net(
+        resolve_wait(policy.decide(state), state, safety_net), state, safety_net, status, terms["policy"]
+    )
 
 
-def _within_net(wanted: Answer, state: State, net: SafetyNet, status: DeadlineStatus, policy: str) -> Choice:
-    mode = net.check(wanted, situation_of(state))["action"]
+def _within_net(
+    wanted: Answer, state: State, safety_net: SafetyNet, status: DeadlineStatus, policy: str
+) -> MarketChoice:
+    mode = safety_net.check(wanted, situation_of(state))["action"]
     if mode == "on_demand" and wanted["action"] != "on_demand":
         slack = duration_text(timedelta(seconds=max(0, int(status.slack_s))))
-        return Choice(mode, f"the deadline leaves {slack} to spare, which a loss of spot could use up", by_net=True)
+        return MarketChoice(
+            mode, f"the deadline leaves {slack} to spare, which a loss of spot could use up", by_safety_net=True
+        )
     words = {"wait": "waits for spot", "spot": "takes spot", "on_demand": "takes on demand"}
-    return Choice(mode, f"policy {policy} {words[mode]}")
+    return MarketChoice(mode, f"policy {policy} {words[mode]}")
 
 
-def net_of(job: Job, margins: Margins, status: DeadlineStatus) -> SafetyNet:
+def safety_net_of(job: Job, margins: Margins, status: DeadlineStatus) -> SafetyNet:
     """Return the safety net for this status, in hours.
 
     With a spot machine, its unsaved work may be lost, and the loss is noticed a pass later. A machine that has yet to
@@ -172,12 +178,12 @@ def net_of(job: Job, margins: Margins, status: DeadlineStatus) -> SafetyNet:
     return SafetyNet(margins.changeover_s / HOUR_S, tick / HOUR_S, (lost + margins.pass_interval_s) / HOUR_S)
 
 
-def may_move(job: Job, margins: Margins, status: DeadlineStatus, choice: Choice) -> bool:
+def may_move(job: Job, margins: Margins, status: DeadlineStatus, choice: MarketChoice) -> bool:
     """Return whether a job may move to a cheaper spot machine: its command runs, and it is to stay on spot.
 
     There must be time for that move and for another one, beyond what the safety net reserves for the new machine.
     """
-    if status.mode != "spot" or choice.mode != "spot" or choice.by_net or status.pending_s:
+    if status.mode != "spot" or choice.mode != "spot" or choice.by_safety_net or status.pending_s:
         return False
     move_s = margins.changeover_s + margins.end_s + margins.pass_interval_s
     after_move = replace(
@@ -187,7 +193,7 @@ def may_move(job: Job, margins: Margins, status: DeadlineStatus, choice: Choice)
         unsaved_s=0.0,
         mode="wait",
     )
-    return net_of(job, margins, after_move).is_safe("spot", situation_of(state_of(after_move, spot=True)))
+    return safety_net_of(job, margins, after_move).is_safe("spot", situation_of(state_of(after_move, spot=True)))
 
 
 def facts_of(job: Job, margins: Margins) -> JobFacts:
@@ -225,7 +231,9 @@ def past_states(job: Job, history: SpotHistory, margins: Margins, now: datetime)
         if moment >= now or moment >= deadline:
             return
         status = deadline_status(job, moment, attempt=_open_at(job, moment), running_at=moment, margins=Margins())
-        yield state_of(status, spot=status.mode == "spot" or history.was_up(moment, status.mode, margins.start_s))
+        yield state_of(
+            status, spot=status.mode == "spot" or history.was_available(moment, status.mode, margins.start_s)
+        )
 
 
 def _open_at(job: Job, moment: datetime) -> Attempt | None:
@@ -292,17 +300,17 @@ def stored_work(job: Job, state: StoredState, now: datetime) -> tuple[str, float
     return newest.name, attempt.work_before_s + ran_s, begin + timedelta(seconds=ran_s)
 
 
-def work_s(given: float, done: float, progress: tuple[float, float | None] | None) -> float:
-    """Return how long all the work takes, in seconds: as `given`, corrected by its progress.
+def work_s(planned_s: float, done: float, progress: tuple[float, float | None] | None) -> float:
+    """Return how long all the work takes, in seconds: as `planned_s`, corrected by its progress.
 
     Progress that is slower than given counts in full. Faster progress counts more as more is done, as the first steps
     may be the quick ones.
     """
     fraction = _fraction(progress)
     if fraction is None or fraction < MIN_PROGRESS or done <= 0:
-        return max(given, done)
+        return max(planned_s, done)
     measured = done / fraction
-    return max(done, measured if measured >= given else fraction * measured + (1 - fraction) * given)
+    return max(done, measured if measured >= planned_s else fraction * measured + (1 - fraction) * planned_s)
 
 
 def _fraction(progress: tuple[float, float | None] | None) -> float | None:
@@ -319,12 +327,12 @@ def percentile(values: Sequence[float], share: float = 0.95) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def margins_of(starts: Sequence[float], ends: Sequence[float], rounds: Sequence[float]) -> Margins:
+def margins_of(starts: Sequence[float], ends: Sequence[float], pass_intervals: Sequence[float]) -> Margins:
     """Return the margins by measured seconds; with few measurements, at least the defaults."""
     return Margins(
         max([START_S, *starts]) if len(starts) < MIN_LAUNCHES else percentile(starts),
         max([END_S, *ends]) if len(ends) < MIN_LAUNCHES else percentile(ends),
-        max(MIN_POLL_S, percentile(rounds) if rounds else 0.0),
+        max(MIN_POLL_S, percentile(pass_intervals) if pass_intervals else 0.0),
         len(starts),
     )
 
@@ -336,8 +344,8 @@ def least_time_s(work: float, margins: Margins) -> float:
 
 def work_fits(status: DeadlineStatus, margins: Margins) -> bool:
     """Return whether the work left still fits before the deadline, with one start where nothing runs."""
-    start = status.pending_s if status.mode != "wait" else margins.start_s
-    return status.work_left_s + start <= status.time_left_s
+    start_s = status.pending_s if status.mode != "wait" else margins.start_s
+    return status.work_left_s + start_s <= status.time_left_s
 
 
 def _deadline_of(job: Job) -> DeadlineRecord:
@@ -352,10 +360,10 @@ def launch_options_of(job: Job, attempt: Attempt, now: datetime) -> dict[str, st
     terms = job.deadline
     if terms is None or attempt.market is None:
         return job.spec["launch"]
-    left = max(timedelta(0), from_iso(terms["at"]) - now)
+    time_left = max(timedelta(0), from_iso(terms["at"]) - now)
     spot = attempt.market == "spot"
     options = {
-        **lifetime_options(left, timedelta(seconds=job.spec["results_wait_s"])),
+        **lifetime_options(time_left, timedelta(seconds=job.spec["results_wait_s"])),
         **job.spec["launch"],
         "spot": spot,
     }
@@ -366,17 +374,17 @@ def launch_options_of(job: Job, attempt: Attempt, now: datetime) -> dict[str, st
     return options
 
 
-def lifetime_options(left: timedelta, results_wait: timedelta) -> dict[str, str | bool]:
-    """Return the lease options of a machine: until the deadline (in `left`), and until its results are fetched.
+def lifetime_options(time_left: timedelta, results_wait: timedelta) -> dict[str, str | bool]:
+    """Return the lease options of a machine: until the deadline (in `time_left`), and until its results are fetched.
 
     A running job renews its lease.
     """
-    longest = left + RENEW_AFTER + results_wait
+    longest = time_left + RENEW_AFTER + results_wait
     return {"lease": _option_text(min(longest, LEASE)), "renew_until": _option_text(longest)}
 
 
-def _option_text(span: timedelta) -> str:
-    return f"{span // timedelta(seconds=1)}s"
+def _option_text(duration: timedelta) -> str:
+    return f"{duration // timedelta(seconds=1)}s"
 
 
 def last_upload_s(job: Job) -> float:

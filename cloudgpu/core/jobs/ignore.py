@@ -74,8 +74,12 @@ def read_rules(text: str) -> Rules:
 
 def make_rules(patterns: Iterable[Pattern]) -> Rules:
     """Return the rules of these patterns; of several that match, the last decides."""
-    some = tuple(patterns)
-    return Rules(some, _combine(one for one in some if one.by_name), _combine(one for one in some if not one.by_name))
+    all_patterns = tuple(patterns)
+    return Rules(
+        all_patterns,
+        _combine(one for one in all_patterns if one.by_name),
+        _combine(one for one in all_patterns if not one.by_name),
+    )
 
 
 def _combine(patterns: Iterable[Pattern]) -> re.Pattern[str] | None:
@@ -223,17 +227,17 @@ class Included:
     def __bool__(self) -> bool:
         return bool(self.globs)
 
-    def takes(self, path: str, *, is_directory: bool) -> bool:
+    def includes(self, path: str, *, is_directory: bool) -> bool:
         """Return whether a glob matches this entry, and mark the glob as used."""
         matching = {at for at, one in enumerate(self.patterns) if _matches(one, path, is_directory=is_directory)}
         self._used |= matching
         return bool(matching)
 
-    def takes_secret(self, path: str) -> bool:
+    def includes_secret(self, path: str) -> bool:
         """Return whether exactly this path was given."""
         return path in self.paths
 
-    def may_hold(self, directory: str) -> bool:
+    def may_include_below(self, directory: str) -> bool:
         """Return whether a glob could match an entry below this ignored directory, so that it has to be walked."""
         return any(_could_hold(pattern.text, directory) for pattern in self.patterns)
 
@@ -241,7 +245,7 @@ class Included:
         """Return whether a path below this directory was given."""
         return any(path.startswith(f"{directory}/") for path in self.paths)
 
-    def unmet(self) -> list[str]:
+    def unmatched(self) -> list[str]:
         """Return the globs that have matched nothing so far, as they were given."""
         return [glob for at, glob in enumerate(self.globs) if at not in self._used]
 
@@ -255,7 +259,7 @@ def read_includes(globs: Sequence[str]) -> Included:
 
 def check_globs_used(included: Included, secrets: Iterable[str]) -> None:
     """Raise InvalidRequest for a glob that matched nothing: it is misspelt, or matches a secret without its path."""
-    for glob in included.unmet():
+    for glob in included.unmatched():
         pattern = _pattern(glob, _relative(glob))
         secret = next((path for path in secrets if _matches(pattern, path, is_directory=False)), None)
         if secret is not None:

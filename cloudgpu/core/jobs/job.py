@@ -92,7 +92,7 @@ class JobMove:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedWork:
     """The newest copy of a checkpoint: how much of the work it holds, in seconds, and when it was copied."""
 
     checkpoint: str
@@ -101,7 +101,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedResults:
     """Where results are; `whole`: all, with the machine's sizes and hashes.
 
     An empty `host`: in a bucket or a volume.
@@ -159,11 +159,11 @@ class Job:
     signal: int | None = None
     why: str = ""
     ended_at: datetime | None = None
-    fetched: Fetched | None = None
+    fetched: FetchedResults | None = None
     resumes: int = 0  # how often the machine of the last attempt was started again
     closed_at: datetime | None = None
     progress: tuple[float, float | None, datetime] | None = None  # (done, total, reported at)
-    saved: Saved | None = None
+    saved: SavedWork | None = None
     slurm_id: str | None = None  # of the last attempt
     runs: tuple[SlurmRun, ...] = ()  # of all attempts
     slurm_at: datetime | None = None  # when its state in Slurm was last recorded
@@ -215,7 +215,7 @@ class Job:
         return State.QUEUED if any(run.waits for run in self.runs) else State.STARTING
 
     @property
-    def queued(self) -> str:
+    def queue_reason(self) -> str:
         """Why it waits in Slurm's queue, as a clause; empty if it does not wait there."""
         if self.state is not State.QUEUED:
             return ""
@@ -254,23 +254,23 @@ def jobs_of(lines: Iterable[Line]) -> dict[str, Job]:
 
     A repeated line counts once. Lines of a job without a request line are left out.
     """
-    found: dict[str, Job] = {}
+    jobs: dict[str, Job] = {}
     once = {line.dedupe: line for line in sorted(lines, key=lambda line: line.seq, reverse=True)}
     for line in sorted(once.values(), key=lambda line: line.seq):
         if line.kind == "job_requested":
-            found.setdefault(line.body["job"], _requested(line))
+            jobs.setdefault(line.body["job"], _requested(line))
             continue
         if line.kind == "slurm_job_recorded":
-            others = _recorded(line)
-            found.setdefault(others.id, others)
+            recorded_job = _recorded(line)
+            jobs.setdefault(recorded_job.id, recorded_job)
             continue
-        job, step = found.get(line.body.get("job", "")), _STEPS.get(line.kind)
+        job, step = jobs.get(line.body.get("job", "")), _STEPS.get(line.kind)
         if job is not None and step is not None:
-            found[job.id] = step(job, line.body, from_iso(line.occurred_at))
-    return found
+            jobs[job.id] = step(job, line.body, from_iso(line.occurred_at))
+    return jobs
 
 
-def living_named(jobs: Iterable[Job], name: str) -> Job | None:
+def find_open_job(jobs: Iterable[Job], name: str) -> Job | None:
     """Return the job with this name or key that is not closed, or None."""
     return next((job for job in jobs if job.is_open and name in (job.name, job.key)), None)
 
@@ -352,7 +352,7 @@ def _is_placed_again(attempt: Attempt, turn: int) -> bool:
 
 
 def _work_saved(job: Job, body: EventBody, at: datetime) -> Job:
-    return replace(job, saved=Saved(body["checkpoint"], body["work_s"], at))
+    return replace(job, saved=SavedWork(body["checkpoint"], body["work_s"], at))
 
 
 def _move(job: Job, body: EventBody, at: datetime) -> Job:
@@ -401,7 +401,7 @@ def _cancel(job: Job, body: EventBody, at: datetime) -> Job:
 def _fetched(job: Job, body: EventBody, at: datetime) -> Job:
     if job.fetched is not None and job.fetched.whole:
         return job
-    return replace(job, fetched=Fetched(at=at, **{name: value for name, value in body.items() if name != "job"}))
+    return replace(job, fetched=FetchedResults(at=at, **{name: value for name, value in body.items() if name != "job"}))
 
 
 def _resumed(job: Job, _body: EventBody, _at: datetime) -> Job:

@@ -21,7 +21,7 @@ class SpotNotice:
     seen_s: int
 
     @property
-    def begins_s(self) -> int:
+    def copy_after_s(self) -> int:
         """Seconds from the notice to the begin of a last copy, at worst, with `run` in the foreground."""
         return self.seen_s + POLL_S
 
@@ -56,14 +56,14 @@ class SpotNoticeFit:
     previous_job: str
 
     @property
-    def fits_bytes(self) -> int:
+    def copyable_bytes(self) -> int:
         """How much is copied between the begin of a last copy and the end of the machine."""
-        return int(self.bytes_per_s * max(0, self.notice.seconds - self.notice.begins_s))
+        return int(self.bytes_per_s * max(0, self.notice.seconds - self.notice.copy_after_s))
 
     @property
     def previous_fits(self) -> bool | None:
         """Whether the last checkpoint fits; None if none is known."""
-        return None if self.previous_bytes is None else self.previous_bytes <= self.fits_bytes
+        return None if self.previous_bytes is None else self.previous_bytes <= self.copyable_bytes
 
 
 def notice_fit(

@@ -37,7 +37,7 @@ class ReconcileResult:
 def waiting_text(remote: RemoteState) -> str:
     """Return what an attempt that has not begun waits for: Slurm, or its data; empty for one that runs."""
     engine = remote.engine
-    if engine is not None and remote.started is None and engine.tasks:
+    if engine is not None and remote.started_at is None and engine.tasks:
         return engine.text
     return data_text(remote)
 

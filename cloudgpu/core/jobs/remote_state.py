@@ -31,7 +31,7 @@ class Exit:
     status: int | None
     signal: int | None
     reason: str
-    ended: float
+    ended_at: float
     why: str = ""
 
 
@@ -68,7 +68,7 @@ class EngineTask:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineState:
+class SlurmJobState:
     """What Slurm says of a job that was submitted to it under `name`."""
 
     id: str
@@ -93,18 +93,18 @@ class RemoteState:
 
     phase: Phase
     now: float
-    started: float | None = None
+    started_at: float | None = None
     setup_s: float | None = None
     exit: Exit | None = None
     out: int = 0
     err: int = 0
-    last_output: float | None = None
+    last_output_at: float | None = None
     progress: tuple[float, float | None] | None = None
-    disk_free: int | None = None
+    free_disk_bytes: int | None = None
     results_bytes: int = 0
     checkpoints: tuple[str, ...] = ()
     data: tuple[int, int] | None = None  # bytes downloaded from buckets: (received, total)
-    storing: Uploads | None = None
-    checkpointed: float | None = None  # when the newest finished checkpoint was last changed
-    engine: EngineState | None = None  # of a job that Slurm has
+    uploads: Uploads | None = None
+    checkpointed_at: float | None = None  # when the newest finished checkpoint was last changed
+    engine: SlurmJobState | None = None  # of a job that Slurm has
     notice: bool = False  # the provider has given notice that it takes the machine

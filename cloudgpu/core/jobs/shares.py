@@ -4,8 +4,8 @@ A machine that was launched for a job is that job's from its launch to its end, 
 existing machine costs a job only while the job is on it; time of several jobs at once is `shared`, time of none is
 `idle`. A job in a cluster's Slurm is on the machines that Slurm gave it, for as long as Slurm says; the other machines
 of that cluster are `idle`. All nodes of a gang that was launched for a job are that job's. Another Slurm, which is no
-cluster of cloudgpu, may charge a tariff: `tariff_rows` makes a machine record for each such job, billed for GPU hours
-by Slurm's own record of when it ran.
+cluster of cloudgpu, may charge a tariff: `tariff_records` makes a machine record for each such job, billed for GPU
+hours by Slurm's own record of when it ran.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cloudgpu.core.values.times import iso
 BASIS = "setting"  # of the price of a tariff
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 SHARED, IDLE = "shared", "idle"  # keys besides job ids, which begin with `job-`
-Ended = tuple[str, Usage]  # (machine id, an ended usage)
+EndedUsage = tuple[str, Usage]  # (machine id, an ended usage)
 Visit = tuple[datetime, datetime | None, str]  # (begin, end or None, job id): a job was on a machine
 
 
@@ -39,7 +39,7 @@ def machine_assignments(jobs: Iterable[Job]) -> dict[str, tuple[Assignment, ...]
     """
     known = list(jobs)
     launched = launched_for(known)
-    found = {machine: (Assignment(None, None, job),) for machine, job in launched.items()}
+    assignments = {machine: (Assignment(None, None, job),) for machine, job in launched.items()}
     visits: dict[str, list[Visit]] = {}
     for machine, visit in _visits(known):
         if machine not in launched:
@@ -47,21 +47,21 @@ def machine_assignments(jobs: Iterable[Job]) -> dict[str, tuple[Assignment, ...]
     for machine in (member for job in known if job.in_slurm and job.runs for member in job.in_slurm["members"]):
         if machine not in launched:
             visits.setdefault(machine, [])
-    found |= {tariff_record_id(job): (Assignment(None, None, job.id),) for job in known if has_tariff(job)}
-    return found | {machine: tuple(_assignments_of_visits(own_visits)) for machine, own_visits in visits.items()}
+    assignments |= {tariff_record_id(job): (Assignment(None, None, job.id),) for job in known if has_tariff(job)}
+    return assignments | {machine: tuple(_assignments_of_visits(own_visits)) for machine, own_visits in visits.items()}
 
 
 def launched_for(jobs: Iterable[Job]) -> dict[str, str]:
     """Return which job a machine was launched for, by the machine's id."""
-    found: dict[str, str] = {}
+    job_by_machine: dict[str, str] = {}
     for job in jobs:
         for attempt in job.attempts:
             if attempt.key is not None and attempt.machine is not None:
                 for machine in attempt.members or (attempt.machine,):
-                    found.setdefault(machine, job.id)
+                    job_by_machine.setdefault(machine, job.id)
             for machine in attempt.refused:
-                found.setdefault(machine, job.id)
-    return found
+                job_by_machine.setdefault(machine, job.id)
+    return job_by_machine
 
 
 def on_existing_machines_since(job: Job) -> datetime | None:
@@ -71,7 +71,7 @@ def on_existing_machines_since(job: Job) -> datetime | None:
 
 
 def job_cost(
-    job: str, assigned: AssignmentsByMachine, machines: Iterable[Machine], ended: Iterable[Ended], now: datetime
+    job: str, assigned: AssignmentsByMachine, machines: Iterable[Machine], ended: Iterable[EndedUsage], now: datetime
 ) -> Money:
     """Return what a job has cost as of `now`: its row of `cost --by job`, rounded by itself.
 
@@ -137,16 +137,16 @@ def _assignments_of_visits(visits: Iterable[Visit]) -> Iterator[Assignment]:
 
 def _changes(visits: Iterable[Visit]) -> list[tuple[datetime, int, str]]:
     """Return (time, 1 or -1, job) per begin and end of a visit, in order; visits of no length are left out."""
-    found: list[tuple[datetime, int, str]] = []
+    changes: list[tuple[datetime, int, str]] = []
     for begin, end, job in visits:
         if end is None or begin < end:
-            found.append((begin, 1, job))
-            found += [] if end is None else [(end, -1, job)]
-    return sorted(found)
+            changes.append((begin, 1, job))
+            changes += [] if end is None else [(end, -1, job)]
+    return sorted(changes)
 
 
 def tariff_record_id(job: Job) -> str:
-    """Return the id of the machine record that has a job's tariff (`tariff_rows`)."""
+    """Return the id of the machine record that has a job's tariff (`tariff_records`)."""
     return f"{job.id}-slurm"
 
 
@@ -171,7 +171,7 @@ def tariff_uses(job: Job, provider: str, market: str) -> tuple[Usage, ...]:
     in_slurm = job.in_slurm
     price = None if in_slurm is None else in_slurm.get("usd_per_gpu_hour")
     gpus = 0 if in_slurm is None else in_slurm["nodes"] * (in_slurm["gpus_per_node"] or 0)
-    found = []
+    usages = []
     for run in job.runs if price is not None and gpus else ():
         end = run.end or job.ended_at  # a run without a recorded end
         if run.begin is None or (end is not None and end <= run.begin):
@@ -179,11 +179,13 @@ def tariff_uses(job: Job, provider: str, market: str) -> tuple[Usage, ...]:
         begin = iso(run.begin)
         prices = (PriceInterval(begin, price or 0, "usd_per_gpu_hour", None, BASIS, list_nanos=price),)
         what, until = f"GPUs of Slurm job {run.id}", None if end is None else iso(end)
-        found.append(Usage(Resource.SLURM, run.id, what, provider, market, "gpu", gpus, Per.HOUR, begin, until, prices))
-    return tuple(found)
+        usages.append(
+            Usage(Resource.SLURM, run.id, what, provider, market, "gpu", gpus, Per.HOUR, begin, until, prices)
+        )
+    return tuple(usages)
 
 
-def tariff_rows(jobs: Iterable[Job], machines: Iterable[Machine]) -> list[Machine]:
+def tariff_records(jobs: Iterable[Job], machines: Iterable[Machine]) -> list[Machine]:
     """Return a machine record for each job with a tariff, to group its cost with `machines` (`View.billable_machines`).
 
     It is at the place of the machine where the job was submitted, belongs to the job's owner, and has only the tariff.

@@ -23,7 +23,7 @@ SECRET_FILES = (
     *".dockercfg .terraformrc secrets.toml secrets.yaml secrets.yml secrets.json .secrets".split(),
 )
 SECRET_DIRECTORIES = ".env* .aws .ssh .azure .kube .gnupg .kaggle .secrets".split()
-SECRET_ENDS = (  # paths that end so
+SECRET_PATH_SUFFIXES = (  # paths that end so
     *".config/gcloud .config/gh .docker/config.json .huggingface/token huggingface/token".split(),
     *"huggingface/stored_tokens .config/rclone .cargo/credentials.toml .cargo/credentials .gem/credentials".split(),
 )
@@ -163,7 +163,7 @@ def _any_of(globs: Iterable[str]) -> str:
 
 
 _SECRET = re.compile(
-    rf"/(?:(?:{_any_of(SECRET_DIRECTORIES)})/|(?:{_any_of(SECRET_ENDS)})(?:/|\Z)|(?:{_any_of(SECRET_FILES)})\Z)"
+    rf"/(?:(?:{_any_of(SECRET_DIRECTORIES)})/|(?:{_any_of(SECRET_PATH_SUFFIXES)})(?:/|\Z)|(?:{_any_of(SECRET_FILES)})\Z)"
 )
 
 
@@ -198,7 +198,7 @@ def read_manifest(text: str) -> Snapshot:
     try:
         manifest = json.loads(text)
         if manifest["version"] != VERSION:
-            raise _bad("was written by another version of cloudgpu")
+            raise _invalid_manifest("was written by another version of cloudgpu")
         left_out = tuple(LeftOut(*one) for one in manifest["left_out"])
         snapshot = make_snapshot(
             (SnapshotFile(*file) for file in manifest["files"]),
@@ -207,11 +207,11 @@ def read_manifest(text: str) -> Snapshot:
             Omissions(left_out, manifest["left_out_count"], tuple(manifest["secrets"])),
         )
         if (snapshot.hash, snapshot.total_bytes) != (manifest["hash"], manifest["total_bytes"]):
-            raise _bad("has changed since it was written")
+            raise _invalid_manifest("has changed since it was written")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _bad("cannot be read") from error
+        raise _invalid_manifest("cannot be read") from error
     return snapshot
 
 
-def _bad(why: str) -> InvalidRequest:
+def _invalid_manifest(why: str) -> InvalidRequest:
     return InvalidRequest(f"The list of a snapshot's files {why}.", field="snapshot", next="Take the snapshot again.")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from cloudgpu.core.jobs.deadline import MAX_RETRY_S, RETRY_S, Choice
+from cloudgpu.core.jobs.deadline import MAX_RETRY_S, RETRY_S, MarketChoice
 from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job, JobMove, State
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
 from cloudgpu.core.jobs.stored import StoredResults
@@ -51,7 +51,7 @@ class Step:
     machine. `kept_until`: until then the machine of a failed job is kept for inspection, and nothing is to be done.
     """
 
-    do: JobAction
+    action: JobAction
     why: str = ""
     outcome: State | None = None
     exit: Exit | None = None
@@ -66,26 +66,27 @@ class ObservedState:
     """What is known besides the job's own lines.
 
     `machine` is that of the open attempt, None if none is known to exist. `remote` is what the machine itself reported,
-    None if it was not queried; `silent` says why it did not answer. `spent` is what the job's machines have cost.
-    `unfetched`: a fetch of its results has just failed. `sold_out`: its stopped machine could not be started just now,
-    for want of capacity or quota. `stored` are the results of the latest attempt that are complete in the job's bucket;
-    `unread` says why the bucket cannot be read. `choice` is the market for a job with a deadline; None for any other
-    job. `sent`: a launch for its open attempt may have made a machine. `others` are the other nodes
-    of a gang, of which `machine` is node 0; `doubt` says which of them does not answer, though its provider reports it.
+    None if it was not queried; `why_silent` says why it did not answer. `spent` is what the job's machines have cost.
+    `fetch_failed`: a fetch of its results has just failed. `sold_out`: its stopped machine could not be started just
+    now, for want of capacity or quota. `stored` are the results of the latest attempt that are complete in the job's
+    bucket; `why_bucket_unread` says why the bucket cannot be read. `choice` is the market for a job with a deadline;
+    None for any other job. `launch_was_sent`: a launch for its open attempt may have made a machine. `other_nodes` are
+    the other nodes of a gang, of which `machine` is node 0; `why_node_doubtful` says which of them does not answer,
+    though its provider reports it.
     """
 
     machine: Machine | None
     remote: RemoteState | None = None
-    silent: str | None = None
+    why_silent: str | None = None
     spent: Money | None = None
-    unfetched: bool = False
+    fetch_failed: bool = False
     sold_out: bool = False
     stored: StoredResults | None = None
-    unread: str | None = None
-    choice: Choice | None = None
-    sent: bool = False
-    others: tuple[Machine, ...] = ()
-    doubt: str | None = None
+    why_bucket_unread: str | None = None
+    choice: MarketChoice | None = None
+    launch_was_sent: bool = False
+    other_nodes: tuple[Machine, ...] = ()
+    why_node_doubtful: str | None = None
 
 
 CANCEL_TIMEOUT = timedelta(minutes=10)  # after which a cancelled job is over even if its machine does not answer
@@ -127,13 +128,13 @@ def next_step(job: Job, observed: ObservedState, now: datetime) -> Step:
 
 def no_machine(job: Job, why: str, now: datetime) -> Step:
     """Return the end of a job that gets no further machine, for this reason."""
-    span = duration_text(CAPACITY_WAIT) if gives_up(job, now) else ""
-    if job.deadline is not None and span:
+    wait_text = duration_text(CAPACITY_WAIT) if gives_up(job, now) else ""
+    if job.deadline is not None and wait_text:
         late = from_iso(job.deadline["at"]) + CAPACITY_WAIT == waits_until(job, now)
         since = f"its deadline, {minute_text(job.deadline['at'])}," if late else "its last machine ended"
         state = State.NOT_LAUNCHED if len(job.attempts) == 1 else State.LOST
-        return Step(JobAction.END, f"it got no machine for {span} after {since} and is given up: {why}", state)
-    within = f" in {span}" if span else ""
+        return Step(JobAction.END, f"it got no machine for {wait_text} after {since} and is given up: {why}", state)
+    within = f" in {wait_text}" if wait_text else ""
     return Step(JobAction.END, f"{job.attempts[-2].why}; it got no other machine{within}: {why}", State.LOST)
 
 
@@ -149,7 +150,7 @@ def _delay_after_void_launches(job: Job, now: datetime) -> Step | None:
     return None if now >= due else Step(JobAction.WAIT, why)
 
 
-def _place(choice: Choice | None) -> Step:
+def _place(choice: MarketChoice | None) -> Step:
     """Return the step that gives an attempt a machine; a job with a deadline may wait for a cheaper one."""
     if choice is None:
         return Step(JobAction.SCHEDULE)
@@ -162,7 +163,7 @@ def _launch(job: Job, attempt: Attempt, state: ObservedState) -> Step:
     A cancelled one is launched, too: only its launch shows whether there is a machine.
     """
     choice = state.choice
-    if choice is None or state.sent or job.cancel is not None or choice.mode == attempt.market:
+    if choice is None or state.launch_was_sent or job.cancel is not None or choice.mode == attempt.market:
         return Step(JobAction.LAUNCH)
     return _place(choice)
 
@@ -181,9 +182,9 @@ def _on_a_machine(job: Job, attempt: Attempt, machine: Machine, state: ObservedS
             return known or _after_interruption(job, machine) or _machine_stopped(job, machine, state)
         return known or _cancelled(job) or _machine_gone(job, machine)
     if state.remote is None:
-        if not state.silent:
+        if not state.why_silent:
             return Step(JobAction.OBSERVE)
-        return _move(job, attempt, state.choice) or _unanswered(job, attempt, state.silent, now)
+        return _move(job, attempt, state.choice) or _unanswered(job, attempt, state.why_silent, now)
     return _by_remote_state(job, attempt, state.remote, state, now)
 
 
@@ -197,7 +198,7 @@ def _continue_move(job: Job, attempt: Attempt, move: JobMove, machine: Machine, 
 
     Its command may have ended by itself on a machine that did not answer: then its bucket has the results.
     """
-    if any(one.terminated_at is None or one.parked for one in (machine, *state.others)):
+    if any(one.terminated_at is None or one.parked for one in (machine, *state.other_nodes)):
         return Step(JobAction.MOVE, move.why, mode=move.to or "wait")
     return (
         _by_its_bucket(job, attempt, state)
@@ -206,7 +207,7 @@ def _continue_move(job: Job, attempt: Attempt, move: JobMove, machine: Machine, 
     )
 
 
-def _move(job: Job, attempt: Attempt, choice: Choice | None) -> Step | None:
+def _move(job: Job, attempt: Attempt, choice: MarketChoice | None) -> Step | None:
     """Return the step by which a job with a deadline leaves its machine; None if it stays."""
     if choice is None or job.cancel is not None or (choice.mode == attempt.market and not choice.moves):
         return None
@@ -231,7 +232,7 @@ def _by_its_bucket(job: Job, attempt: Attempt, state: ObservedState) -> Step | N
     """
     if state.stored is not None and state.stored.attempt == attempt.number:
         return _exited(job, state.stored.exit)
-    return None if state.unread is None else _cancelled(job) or Step(JobAction.WAIT, state.unread)
+    return None if state.why_bucket_unread is None else _cancelled(job) or Step(JobAction.WAIT, state.why_bucket_unread)
 
 
 def _unanswered(job: Job, attempt: Attempt, why: str, now: datetime) -> Step:
@@ -339,8 +340,8 @@ def _without_a_node(job: Job, machine: Machine, state: ObservedState) -> Step | 
     lost = _lost_node(machine, state)
     if lost is not None:
         return _cancelled(job) or _machine_gone(job, lost)
-    if state.doubt is not None and _failed(state.remote):
-        return _cancelled(job) or Step(JobAction.WAIT, state.doubt)
+    if state.why_node_doubtful is not None and _failed(state.remote):
+        return _cancelled(job) or Step(JobAction.WAIT, state.why_node_doubtful)
     return None
 
 
@@ -350,9 +351,9 @@ def _lost_node(machine: Machine, state: ObservedState) -> Machine | None:
     A lost node may be why a command fails. Of several, one that ended without a request is returned first: the others
     may have been ended because of it.
     """
-    nodes = (machine, *state.others)
+    nodes = (machine, *state.other_nodes)
     over = state.remote is not None and state.remote.exit is not None and not _failed(state.remote)
-    if not state.others or over or all(map(_is_stopped, nodes)):
+    if not state.other_nodes or over or all(map(_is_stopped, nodes)):
         return None
     lost = [
         node for node in nodes if _is_stopped(node) or node.terminated_at is not None or node.state in _ENDING_STATES
@@ -372,8 +373,8 @@ def _failed(remote: RemoteState | None) -> bool:
 
 def _end_rest_of_gang(job: Job, state: ObservedState) -> Step | None:
     """Return the step that ends the other nodes of an interrupted gang, before anything else; None if none are left."""
-    nodes_remain = any(one.terminated_at is None for one in (state.machine, *state.others) if one is not None)
-    if not state.others or not nodes_remain or not job.attempts[-1].interrupted:
+    nodes_remain = any(one.terminated_at is None for one in (state.machine, *state.other_nodes) if one is not None)
+    if not state.other_nodes or not nodes_remain or not job.attempts[-1].interrupted:
         return None
     return Step(JobAction.TERMINATE, "a gang starts again as a whole")
 
@@ -388,11 +389,16 @@ def _after_the_end(job: Job, state: ObservedState, now: datetime) -> Step:
     machine_gone = machine is None or (machine.terminated_at is not None and not machine.parked)
     if not results_complete and state.stored is not None and state.stored.attempt == job.attempts[-1].number:
         return Step(JobAction.RECORD_STORED)
-    if not results_complete and machine_gone and state.unread is not None and now < _wait_ends(job, machine, now):
-        return Step(JobAction.WAIT, state.unread)
+    if (
+        not results_complete
+        and machine_gone
+        and state.why_bucket_unread is not None
+        and now < _wait_ends(job, machine, now)
+    ):
+        return Step(JobAction.WAIT, state.why_bucket_unread)
     if not results_complete and not machine_gone and machine is not None and _had_a_command(job):
         return _fetch(job, machine, state, now)
-    nodes_remain = machine_gone and any(one.terminated_at is None for one in state.others)
+    nodes_remain = machine_gone and any(one.terminated_at is None for one in state.other_nodes)
     if not nodes_remain and (machine_gone or job.spec["machine"] is not None):
         return Step(JobAction.CLOSE, "" if results_complete else "its results are those of the last copy")
     if is_retained(job) and now < retained_until(job):
@@ -413,7 +419,7 @@ def _fetch(job: Job, machine: Machine, observed: ObservedState, now: datetime) -
         state = "parked" if machine.parked else machine.state
         return Step(JobAction.WAIT, f"its results are on {machine.name}, which is {state}")
     wait_is_over = now >= _wait_ends(job, machine, now)
-    if job.spec["machine"] is None and wait_is_over and observed.unfetched:  # a later fetch gets them
+    if job.spec["machine"] is None and wait_is_over and observed.fetch_failed:  # a later fetch gets them
         return Step(JobAction.STOP, "nobody has fetched its results in time")
     return Step(JobAction.FETCH)
 

@@ -155,35 +155,35 @@ def _parsed_list(text: bytes) -> StoredJson:
     return found
 
 
-def _exit(found: StoredJson) -> Exit:
-    status, signal, reason, ended, why = (found[name] for name in ("status", "signal", "reason", "ended", "why"))
+def _exit(stored: StoredJson) -> Exit:
+    status, signal, reason, ended, why = (stored[name] for name in ("status", "signal", "reason", "ended", "why"))
     code, number = (None if one is None else int(one) for one in (status, signal))
     return Exit(code, number, str(reason), float(ended), str(why))
 
 
-def _files(found: StoredJson, start: str, name: str = "") -> StoredFiles:
-    files = tuple(_file(file, start) for file in found["files"])
+def _files(stored: StoredJson, start: str, name: str = "") -> StoredFiles:
+    files = tuple(_file(file, start) for file in stored["files"])
     return StoredFiles(
-        files, tuple((_checked_path(path), _checked_target(path, target)) for path, target in found["links"]), name
+        files, tuple((_checked_path(path), _checked_target(path, target)) for path, target in stored["links"]), name
     )
 
 
-def _checkpoint(found: StoredJson) -> StoredFiles:
-    number, raw_work_s = int(found.get("attempt", 0)), found.get("work_s")
+def _checkpoint(stored: StoredJson) -> StoredFiles:
+    number, raw_work_s = int(stored.get("attempt", 0)), stored.get("work_s")
     work_s = None if raw_work_s is None else float(raw_work_s)
     if work_s is not None and not 0 <= work_s < inf:
         raise ValueError
-    return replace(_files(found, STATE, _checked_path(found["name"])), attempt=number, work_s=work_s)
+    return replace(_files(stored, STATE, _checked_path(stored["name"])), attempt=number, work_s=work_s)
 
 
-def _file(found: StoredJson, start: str) -> StoredFile:
-    parts = tuple((_checked_key(key, start), int(size)) for key, size in found["parts"])
-    one = StoredFile(
-        _checked_path(found["path"]), int(found["size"]), int(found["mode"]) & 0o777, str(found["sha256"]), parts
+def _file(stored: StoredJson, start: str) -> StoredFile:
+    parts = tuple((_checked_key(key, start), int(size)) for key, size in stored["parts"])
+    file = StoredFile(
+        _checked_path(stored["path"]), int(stored["size"]), int(stored["mode"]) & 0o777, str(stored["sha256"]), parts
     )
-    if one.size < 0 or sum(size for _, size in parts) != one.size or any(size < 0 for _, size in parts):
+    if file.size < 0 or sum(size for _, size in parts) != file.size or any(size < 0 for _, size in parts):
         raise ValueError
-    return one
+    return file
 
 
 def _checked_key(key: Any, start: str) -> str:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from cloudgpu.core.budgets import enforcement as budget_stops
-from cloudgpu.core.clusters.completeness import GRACE
+from cloudgpu.core.clusters.completeness import LAUNCH_GRACE
 from cloudgpu.core.model.machine import command_name, stop_command
 from cloudgpu.core.policies import guards
 from cloudgpu.core.policies.guards import ERASES
@@ -185,7 +185,7 @@ def part_of_start(case: Case) -> RuleResult | None:
         return notify_again(case, Rule.PART, why)
     end, warning_times = guards.ending_at_renew_until(case.view.machine, case.policy), case.warning_times(Rule.PART)
     if warning_times is None or warning_times.due is None or warning_times.first_at < started.at:
-        return announce_end(case, Rule.PART, case.now + GRACE, why, end)
+        return announce_end(case, Rule.PART, case.now + LAUNCH_GRACE, why, end)
     return end_after_warning(case, Rule.PART, warning_times.due, why, end)
 
 
@@ -205,7 +205,7 @@ def node_loss(case: Case) -> RuleResult | None:
 def queue_remedy(case: Case) -> str:
     """Return the commands that set up a queue that does not answer, or stop its cluster, as a clause; else ""."""
     engine, machine = case.view.engine, case.view.machine
-    if engine is None or engine.queue is not None or not engine.asked:
+    if engine is None or engine.queue is not None or not engine.was_queried:
         return ""
     return f"; cloudgpu start {command_name(machine)} sets its queue up, {stop_command(machine)} ends it"
 

@@ -146,7 +146,7 @@ def _used(
     evidence_by_node: Mapping[str, Evidence], engine: EngineStatus | None, window_length: timedelta
 ) -> Evidence | None:
     """Return what makes a cluster one in use: its queue, a node, or a job that ended within `span`."""
-    if engine is not None and engine.queue is not None and engine.queue.busy:
+    if engine is not None and engine.queue is not None and engine.queue.is_busy:
         return Evidence(ACTIVE, f"in its queue {queue_sentence(engine.queue)}")
     used = [
         (evidence.unused_for or timedelta.max, name)
@@ -156,14 +156,14 @@ def _used(
     if used:
         name = min(used)[1]
         return evidence_by_node[name]._replace(why=f"{name} is in use: {evidence_by_node[name].why}")
-    if engine is not None and engine.ended is not None and engine.ended < window_length:
-        return Evidence(ACTIVE, f"its last job ended {duration_text(engine.ended)} ago", engine.ended)
+    if engine is not None and engine.ended_ago is not None and engine.ended_ago < window_length:
+        return Evidence(ACTIVE, f"its last job ended {duration_text(engine.ended_ago)} ago", engine.ended_ago)
     return None
 
 
 def _idle(evidence_by_node: Mapping[str, Evidence], engine: EngineStatus | None) -> Evidence:
     ages = [evidence.unused_for for evidence in evidence_by_node.values() if evidence.unused_for is not None]
-    ages += [engine.ended] if engine is not None and engine.ended is not None else []
+    ages += [engine.ended_ago] if engine is not None and engine.ended_ago is not None else []
     latest = next((named for named in evidence_by_node.items() if named[1].unused_for == min(ages, default=None)), None)
     queue_text = "" if engine is None or engine.queue is None else f"{queue_sentence(engine.queue)}; "
     last_use_text = (

@@ -22,7 +22,7 @@ from cloudgpu.core.activity.idle import METERS, Judged, Thresholds, judge
 from cloudgpu.core.clusters.engine import EngineStatus, has_engine
 from cloudgpu.core.clusters.queue import Queue
 from cloudgpu.core.events.log import Line
-from cloudgpu.core.events.projection import apply_event, folded
+from cloudgpu.core.events.projection import apply_event, project
 from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Policy, ReaperAction, thresholds
@@ -221,7 +221,7 @@ class _PastMachine:
             line = self._lines.popleft()
             if self._state is not None:
                 apply_event(self._state, line)
-            elif (projected := folded([line])) is not None:
+            elif (projected := project([line])) is not None:
                 self._state = projected.state
         if self._state is not None and len(self._lines) < pending_count:
             self._machine = Machine.of(self._state["row"])

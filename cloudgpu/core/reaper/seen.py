@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.activity.idle import Thresholds
 from cloudgpu.core.activity.report import Report
-from cloudgpu.core.clusters.engine import EngineStatus, read_engine, tells_queue
+from cloudgpu.core.clusters.engine import EngineStatus, is_queried, read_engine
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.policies.guards import has_no_agent
@@ -42,7 +42,7 @@ def with_report(view: MachineView, report: Report | None) -> MachineView:
     """Return it with what its agent has just said; as it is where that was not asked."""
     if report is None:
         return view
-    if tells_queue(view.machine):
+    if is_queried(view.machine):
         silent = EngineStatus(None, report.fault or "its machine did not tell it")
         view = replace(view, engine=read_engine(report.engine) if report.engine else silent)
     if report.machine_now is None:

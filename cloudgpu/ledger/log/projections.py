@@ -13,7 +13,7 @@ from typing import Any, cast
 from cloudgpu.core.billing.rates import ended_intervals
 from cloudgpu.core.budgets.exposure import exposure_of
 from cloudgpu.core.events.log import Draft, Event, EventSummary
-from cloudgpu.core.events.projection import Folded, State, apply_event, folded, packed, unpacked
+from cloudgpu.core.events.projection import Projection, State, apply_event, packed, project, unpacked
 from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.usage import usage_of_record
 from cloudgpu.core.values.times import iso
@@ -95,11 +95,11 @@ def refresh(connection: Connection, written: Iterable[Event], states: dict[str, 
     for subject, new_lines in lines.items():
         result = _fold_onto(states.pop(subject, None) or _stored(connection, subject), new_lines)
         if result is None:
-            result = folded(lines_of(connection, subject))
+            result = project(lines_of(connection, subject))
             connection.execute("DELETE FROM ended_usage WHERE subject = ?", (subject,))
         if result is not None:
             _store(connection, subject, result.state)
-            _store_usages(connection, subject, map(_usage_texts, result.closed))
+            _store_usages(connection, subject, map(_usage_texts, result.ended_usages))
             states[subject] = result.state
 
 
@@ -151,10 +151,10 @@ class Replay:
     def states(self) -> Iterator[tuple[str, State]]:
         """Yield the folded state of each subject."""
         for subject in sorted(self._out_of_order):
-            projected = folded(lines_of(self._connection, subject))
+            projected = project(lines_of(self._connection, subject))
             if projected is not None:
                 self._states[subject] = projected.state
-                self._add_usages(subject, projected.closed)
+                self._add_usages(subject, projected.ended_usages)
         yield from sorted(self._states.items())
 
     def _read(self) -> None:
@@ -175,14 +175,14 @@ class Replay:
     def _start_subject(self, line: EventSummary) -> None:
         if line.subject in self._out_of_order:
             return
-        projected = folded((line,))
+        projected = project((line,))
         if projected is None:
             self._without_record.add(line.subject)
         elif line.subject in self._without_record:
             self._out_of_order.add(line.subject)  # earlier lines may belong after this one
         else:
             self._states[line.subject] = projected.state
-            self._add_usages(line.subject, projected.closed)
+            self._add_usages(line.subject, projected.ended_usages)
 
     def _add_usages(self, subject: str, closed_usages: Iterable[dict[str, Any]]) -> None:
         self.ended_usages.setdefault(subject, []).extend(map(_usage_texts, closed_usages))
@@ -223,7 +223,7 @@ def _usage_order(texts: _UsageTexts) -> tuple[str, str]:
     return texts[2], texts[0]
 
 
-def _fold_onto(state: State | None, new_lines: list[Event]) -> Folded | None:
+def _fold_onto(state: State | None, new_lines: list[Event]) -> Projection | None:
     """Fold new lines into a state; None without a state, or if a line is older than an earlier one."""
     if state is None:
         return None
@@ -233,7 +233,7 @@ def _fold_onto(state: State | None, new_lines: list[Event]) -> Folded | None:
         if ended is None:
             return None
         closed_usages += ended
-    return Folded(state, tuple(closed_usages))
+    return Projection(state, tuple(closed_usages))
 
 
 def _stored(connection: Connection, subject: str) -> State | None:

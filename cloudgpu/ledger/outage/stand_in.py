@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.core.billing.charges import billed_until
 from cloudgpu.core.events.log import Draft, Event, EventSummary
-from cloudgpu.core.events.projection import Folded, folded, project_event
+from cloudgpu.core.events.projection import Projection, project, project_event
 from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.usage import Usage, usage_of_record
 from cloudgpu.core.team.rights import Role
@@ -134,7 +134,7 @@ class StandInLedger:
             if subject not in waiting
         )
         for subject, found in waiting.items():
-            closed = (usage_of_record(usage) for usage in found.closed if not (unpriced and usage["segments"]))
+            closed = (usage_of_record(usage) for usage in found.ended_usages if not (unpriced and usage["segments"]))
             yield from ((subject, usage) for usage in closed if billed_until(usage) > since)
 
     def exposures(self) -> list[Exposure | Machine]:
@@ -356,7 +356,7 @@ class StandInLedger:
             self._head[0], occurred_at, draft.clock, occurred_at, "", draft.kind, draft.subject, draft.dedupe, "", body
         )
 
-    def _folded(self, subject: str) -> Folded | None:
+    def _folded(self, subject: str) -> Projection | None:
         """Return a subject's state folded with the lines of the outbox; None if those have none of it."""
         if subject not in self._lines:
             return None
@@ -364,4 +364,6 @@ class StandInLedger:
         recorded_dedupes = {
             line.dedupe for line in ledger_events
         }  # another command may have offered the ledger what waited
-        return folded([*ledger_events, *(line for line in self._lines[subject] if line.dedupe not in recorded_dedupes)])
+        return project(
+            [*ledger_events, *(line for line in self._lines[subject] if line.dedupe not in recorded_dedupes)]
+        )

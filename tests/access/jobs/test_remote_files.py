@@ -212,13 +212,13 @@ def test_the_exit_status_is_written_on_a_full_disk(bench):
         job = bench.start("dd if=/dev/zero of=fill bs=4k 2>/dev/null; echo lost >> results/x; exit 3")
         seen = ended(job)
         assert (seen.exit.status, seen.exit.reason) == (3, "exited")
-        assert seen.disk_free < 4096
+        assert seen.free_disk_bytes < 4096
 
 
 def test_a_job_can_be_cancelled_on_a_full_disk(bench):
     with small_disk(bench.home / ".cloudgpu"):
         job = bench.start("dd if=/dev/zero of=fill bs=4k 2>/dev/null; exec sleep 1000")
-        wait_for(lambda: job.state().disk_free < 4096)
+        wait_for(lambda: job.state().free_disk_bytes < 4096)
         job.cancel("over_cost")
         assert ended(job).exit.reason == "over_cost"
 
@@ -228,7 +228,7 @@ def test_a_disk_that_is_full_before_the_command_begins_is_why_it_did_not(bench):
     with small_disk(bench.home / ".cloudgpu"):
         bench.run(("touch", "ran"), files={"large": os.urandom(1_200_000)})  # it fits once
         seen = ended(bench.job())
-        assert (seen.exit.status, seen.exit.reason, seen.started) == (None, "start", None)
+        assert (seen.exit.status, seen.exit.reason, seen.started_at) == (None, "start", None)
         assert "No space left" in seen.exit.why
 
 

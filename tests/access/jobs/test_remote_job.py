@@ -34,7 +34,7 @@ def test_a_command_runs_in_its_tree_and_its_output_and_status_come_back(bench):
     seen = job.state()
     assert (seen.phase, seen.exit.status, seen.exit.signal, seen.exit.reason) == (Phase.EXITED, 3, None, "exited")
     assert (seen.out, seen.err) == (12, 8)
-    assert seen.started <= seen.last_output <= seen.exit.ended <= seen.now
+    assert seen.started_at <= seen.last_output_at <= seen.exit.ended_at <= seen.now
 
 
 def test_a_signal_is_128_and_its_number(bench):
@@ -46,7 +46,7 @@ def test_a_signal_is_128_and_its_number(bench):
 def test_a_command_that_cannot_be_run_says_so_as_a_shell_does(bench, argv, status):
     bench.run(argv, files={"plain": "text"})
     seen = ended(bench.job())
-    assert (seen.exit.status, seen.exit.reason, seen.started) == (status, "no_command", None)
+    assert (seen.exit.status, seen.exit.reason, seen.started_at) == (status, "no_command", None)
     assert argv[0] in seen.exit.why
     assert argv[0] in output(bench.job())[1]
 
@@ -176,7 +176,7 @@ def test_a_cancel_during_the_setup_ends_it_and_the_command_never_begins(bench):
     assert job.state().phase is Phase.SETUP
     job.cancel("cancelled")
     seen = ended(job)
-    assert (seen.exit.reason, seen.started) == ("cancelled", None)
+    assert (seen.exit.reason, seen.started_at) == ("cancelled", None)
     assert not lives(pid)
     assert not bench.file("work/ran").exists()
 
@@ -184,7 +184,7 @@ def test_a_cancel_during_the_setup_ends_it_and_the_command_never_begins(bench):
 def test_an_attempt_that_is_cancelled_before_its_command_began_is_over(bench):
     bench.file("x").parent.mkdir(parents=True)  # a start that has died
     seen = bench.job().cancel("cancelled")
-    assert (seen.phase, seen.exit.reason, seen.started) == (Phase.EXITED, "cancelled", None)
+    assert (seen.phase, seen.exit.reason, seen.started_at) == (Phase.EXITED, "cancelled", None)
 
 
 def test_who_follows_hears_that_nobody_reads_any_more():
@@ -247,7 +247,7 @@ def test_two_jobs_do_not_run_one_setup_at_once(bench):
 def test_a_setup_that_fails_ends_the_attempt_and_is_tried_again_by_the_next(bench):
     job = bench.start("touch ran", setup="echo no network; exit 4")
     seen = ended(job)
-    assert (seen.exit.status, seen.exit.reason, seen.started) == (4, "setup", None)
+    assert (seen.exit.status, seen.exit.reason, seen.started_at) == (4, "setup", None)
     assert bench.file("setup.log").read_text() == "no network\n"
     again = bench.start("true", job=bench.job(2), setup="echo no network; exit 4")
     assert ended(again).exit.reason == "setup"
@@ -438,7 +438,7 @@ def test_an_attempt_that_has_ended_is_not_begun_again_and_the_next_number_is(ben
 def test_what_a_machine_never_heard_of_is_absent(bench):
     seen = bench.job().state()
     assert (seen.phase, seen.exit, seen.out) == (Phase.ABSENT, None, 0)
-    assert seen.disk_free > 0
+    assert seen.free_disk_bytes > 0
     assert bench.job().cancel("cancelled").phase is Phase.ABSENT
     assert output(bench.job(), follow=True) == ("", "")
 

@@ -68,8 +68,8 @@ def test_a_node_says_what_it_is(opened, host):
     assert (str(said.version), said.munge, said.cores) == ("23.11.4", True, len(os.sched_getaffinity(0)))
     assert (said.uid, said.people["root"], said.home) == (os.getuid(), 0, str(host.home))
     assert said.gpus == (f"{host.home}/card",)  # the other one is no device
-    assert (said.address, said.alive, said.planned, said.ports) == ("127.0.0.1", (), "", None)
-    assert said.ahead_s == 0.0
+    assert (said.address, said.running_daemons, said.plan_digest, said.ports) == ("127.0.0.1", (), "", None)
+    assert said.clock_ahead_s == 0.0
     assert said.memory_mb > said.job_memory_mb > 100
 
 
@@ -95,7 +95,7 @@ def test_ports_are_held_until_they_are_used(opened):
 
 def test_a_short_directory_that_others_may_write_to_is_not_used(opened):
     node = opened()
-    short = Path(node.files.short)
+    short = Path(node.files.socket_directory)
     short.parent.mkdir(mode=0o700)
     short.mkdir()
     short.chmod(0o777)
@@ -119,7 +119,7 @@ def test_nothing_is_left_of_a_node_that_was_removed(opened, host):
     node = opened(2)
     node.write(Files({"slurm.conf": "x"}, ()), b"key")
     node.record_plan("digest", Ports(1, None))
-    assert (node.read_facts().planned, node.read_facts().ports) == ("digest", Ports(1, None))
+    assert (node.read_facts().plan_digest, node.read_facts().ports) == ("digest", Ports(1, None))
     node.remove()
     assert not (host.home / node.files.directory).exists()
-    assert not Path(node.files.short).exists()
+    assert not Path(node.files.socket_directory).exists()

@@ -52,7 +52,7 @@ def gang(tmp_path_factory):
 def test_all_nodes_are_ready_and_a_second_time_changes_nothing(gang):
     state = read_engine_state(gang.session, gang.machines)
     assert [(one.name, one.state) for one in state.nodes] == [(f"train-{n}", "idle") for n in range(NODES)]
-    assert (state.alive, state.running, state.waiting) == (True, 0, 0)
+    assert (state.answers, state.running_count, state.waiting_count) == (True, 0, 0)
     before = gang.engine_processes()
     set_up_engine(gang.session, gang.machines)
     assert gang.engine_processes() == before
@@ -62,7 +62,9 @@ def test_the_files_are_this_users_alone_and_the_key_is_the_clusters(gang):
     keys = set()
     for node in range(NODES):
         files = engine_files("cg-test", node)
-        _, out, _ = gang.sh(f"stat -c '%a %n' {files.directory} {files.directory}/* {files.short}", node=node)
+        _, out, _ = gang.sh(
+            f"stat -c '%a %n' {files.directory} {files.directory}/* {files.socket_directory}", node=node
+        )
         modes = {line.split()[1].rpartition("/")[2]: line.split()[0] for line in out.splitlines()}
         assert (modes["munge.key"], modes["slurm.conf"], modes["task-prolog"], modes[str(node)]) == (
             "600",
@@ -188,7 +190,7 @@ def busy(gang):
     until(lambda: all(_sleeping(gang, n, "200") for n in range(NODES)))
     yield listening(_all_processes(gang))
     gang.sh("scancel --full -u $(id -un)")
-    until(lambda: read_engine_state(gang.session, gang.machines).running == 0)
+    until(lambda: read_engine_state(gang.session, gang.machines).running_count == 0)
 
 
 def _all_processes(gang):
@@ -196,7 +198,7 @@ def _all_processes(gang):
     for node in range(NODES):
         files = engine_files("cg-test", node)
         whole = gang.sh(f'echo -n "$HOME/{files.directory}"', node=node)[1]
-        for pid in engine_processes(Path(whole), Path(files.short), process_tag_of("cg-test", node)):
+        for pid in engine_processes(Path(whole), Path(files.socket_directory), process_tag_of("cg-test", node)):
             with suppress(psutil.Error):
                 found.setdefault(pid, psutil.Process(pid))
     return list(found.values())
@@ -244,17 +246,17 @@ def test_whoever_has_another_munge_key_gets_nothing_from_slurm(gang, busy, tmp_p
 @pytest.mark.soak
 def test_a_controller_that_was_killed_comes_back_and_the_job_goes_on(gang):
     gang.sh("cd; rm -f done; sbatch --time=5 -N4 -o /dev/null --wrap 'srun sleep 6 && touch $HOME/done'")
-    until(lambda: read_engine_state(gang.session, gang.machines).running == 1)
+    until(lambda: read_engine_state(gang.session, gang.machines).running_count == 1)
     gang.sh("sleep 4.5")  # what the controller knows is on its disk after a few seconds
     (controller,) = [one for one in gang.processes(0) if one.name() == "slurmctld"]
     controller.kill()
-    state = until(lambda: None if (now := read_engine_state(gang.session, gang.machines)).alive else now)
+    state = until(lambda: None if (now := read_engine_state(gang.session, gang.machines)).answers else now)
     assert (state.nodes, state.why) == ((), "slurmctld does not run")
     set_up_engine(gang.session, gang.machines)
     assert gang.sh("for i in $(seq 300); do [ -e done ] && break; sleep .1; done; ls done")[1] == "done\n"
     set_up_engine(gang.session, gang.machines)  # takes a node into use again that Slurm drained after the restart
     state = read_engine_state(gang.session, gang.machines)
-    assert state.usable == NODES, state.nodes
+    assert state.usable_nodes == NODES, state.nodes
 
 
 def test_a_node_that_is_killed_takes_its_tasks_along_and_nothing_of_others(gang):
@@ -278,16 +280,16 @@ def _sleeping(gang, node, seconds="300"):
 
 def test_what_a_power_cut_left_is_removed_by_the_next_cluster_on_this_host(gang):
     files = engine_files("cg-lost", 0)
-    gang.sh(f"mkdir -p {files.short}; echo -n /nowhere/slurm > {files.short}/of", node=1)
+    gang.sh(f"mkdir -p {files.socket_directory}; echo -n /nowhere/slurm > {files.socket_directory}/of", node=1)
     with connected_to(gang.session, gang.machine(1)) as connection, EngineNode(connection, "cg-test", 1) as node:
         node.write(Files({}, ()), b"key of another cluster")
-    assert not Path(files.short).exists()
-    assert Path(engine_files("cg-test", 0).short).exists()
+    assert not Path(files.socket_directory).exists()
+    assert Path(engine_files("cg-test", 0).socket_directory).exists()
 
 
 def test_everything_ends_and_nothing_is_left(gang):
     with pytest.raises(Unreachable):  # node 3 was killed; the others are done all the same
         remove_engine(gang.session, gang.machines)
     assert gang.engine_processes() == {}
-    assert list(Path(gang.files.short).parent.glob("[012]")) == []
+    assert list(Path(gang.files.socket_directory).parent.glob("[012]")) == []
     assert gang.sh("ls -d .cloudgpu/slurm")[0] != 0

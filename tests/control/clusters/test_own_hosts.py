@@ -34,7 +34,7 @@ def test_two_workstations_have_one_queue_and_nothing_is_left_on_them(hosts, tmp_
     assert up.code == 0, up.err
     session = open_session({"CLOUDGPU_HOME": str(program.home), "USER": "ada"}, tell=lambda _said: None)
     machines = [row for row in session.ledger.machines() if row.terminated_at is None]
-    assert read_engine_state(session, machines).usable == 2
+    assert read_engine_state(session, machines).usable_nodes == 2
     set_up_engine(session, machines)
     conf = '"$HOME"/.cloudgpu/slurm/*/0/slurm.conf'
     job = f"SLURM_CONF=$(echo {conf}) srun -N2 --time=5 sh -c 'echo $SLURMD_NODENAME $HOME'"

@@ -56,7 +56,11 @@ def rooted(gang):
 
 def as_person(gang, *words, home="/"):
     """What one of Slurm's commands says to the other person, who has no part in cloudgpu."""
-    environ = {"SLURM_CONF": f"{gang.files.short}/slurm.conf", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": home}
+    environ = {
+        "SLURM_CONF": f"{gang.files.socket_directory}/slurm.conf",
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": home,
+    }
     given = [f"{name}={value}" for name, value in environ.items()]
     if os.getuid() == 0:
         become = ["setpriv", f"--reuid={OTHERS}", "--clear-groups", "--reset-env"]
@@ -104,7 +108,7 @@ def test_each_persons_job_runs_under_their_own_name_on_every_node(rooted, tmp_pa
         check_refused(rooted)
         return
     set_up_engine(rooted.session, rooted.machines, people=[PERSON])
-    assert read_engine_state(rooted.session, rooted.machines).usable == 2
+    assert read_engine_state(rooted.session, rooted.machines).usable_nodes == 2
     says = 'echo "$(id -un) $SLURMD_NODENAME $CLOUDGPU_NODE_RANK $CLOUDGPU_ENGINE"'
     lines = as_person(rooted, "srun", "-N2", "--time=1", "sh", "-c", says).splitlines()
     assert sorted(lines) == [f"{PERSON} train-{n} {n} {CLUSTER}/{n}" for n in range(2)]
@@ -120,12 +124,12 @@ def test_others_read_the_settings_and_never_the_key(rooted):
         check_refused(rooted)
         return
     for node in range(2):
-        short = Path(engine_files(CLUSTER, node).short)
+        short = Path(engine_files(CLUSTER, node).socket_directory)
         modes = {one.name: oct(one.stat().st_mode & 0o777) for one in short.iterdir() if one.is_file()}
         assert (modes["slurm.conf"], modes["job-environment"], modes["task-prolog"]) == ("0o644", "0o644", "0o755")
         assert oct(short.stat().st_mode & 0o777) == oct(short.parent.stat().st_mode & 0o777) == "0o711"
         assert not list(short.rglob("*key*"))
-    assert "SlurmdUser=root\n" in as_person(rooted, "cat", f"{rooted.files.short}/slurm.conf")
+    assert "SlurmdUser=root\n" in as_person(rooted, "cat", f"{rooted.files.socket_directory}/slurm.conf")
 
 
 def test_the_end_ends_everybodys_jobs_and_leaves_nothing(rooted):
@@ -140,8 +144,8 @@ def test_the_end_ends_everybodys_jobs_and_leaves_nothing(rooted):
     assert not any(one.is_running() for one in sleeps)
     for node in range(2):
         files = engine_files(CLUSTER, node)
-        assert not Path(files.short).exists()
-        assert engine_processes(Path("/nowhere"), Path(files.short), process_tag_of(CLUSTER, node)) == []
+        assert not Path(files.socket_directory).exists()
+        assert engine_processes(Path("/nowhere"), Path(files.socket_directory), process_tag_of(CLUSTER, node)) == []
 
 
 def _sleeping():

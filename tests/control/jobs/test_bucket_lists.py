@@ -58,7 +58,7 @@ def test_copies_that_a_newer_one_has_replaced_are_removed_while_the_command_runs
     *old, newest = state(s3, job, 1, 1, 2, 3)
     lab.later(minutes=11)
     now = lab.clock().timestamp()
-    seen = RemoteState(Phase.RUNNING, now, storing=Uploads(True, now + MIN_VALIDITY_S + 1, now, False, ""))
+    seen = RemoteState(Phase.RUNNING, now, uploads=Uploads(True, now + MIN_VALIDITY_S + 1, now, False, ""))
     sync_if_due(lab.session, job_by_id(lab.session, job.id), lambda: RemoteJob(connection, job.id, 1), seen)
     assert [one for one in in_bucket(s3, job) if one in (*old, newest)] == [newest]
 
@@ -125,7 +125,7 @@ def test_what_was_uploaded_while_the_command_runs_is_noted(lab, s3, connection):
     now = lab.clock().timestamp()
     with Reached(connection, lab, job) as carrier:
         carrier.remote = RemoteState(
-            Phase.RUNNING, now, storing=Uploads(True, now + MIN_VALIDITY_S + 1, now, False, "")
+            Phase.RUNNING, now, uploads=Uploads(True, now + MIN_VALIDITY_S + 1, now, False, "")
         )
         carrier._execute_watch(job_by_id(lab.session, job.id), Step(JobAction.WATCH))
     saved = job_by_id(lab.session, job.id).saved

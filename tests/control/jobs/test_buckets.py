@@ -367,7 +367,7 @@ def test_a_form_that_expires_is_renewed_and_old_copies_are_removed(world, s3, se
 
     def renewed(found):
         """Two forms were in use, and something was uploaded by the second one."""
-        storing = None if found.remote is None else found.remote.storing
+        storing = None if found.remote is None else found.remote.uploads
         if storing is not None:
             forms.add(storing.until)
         return len(forms) > 1 and storing is not None and storing.at is not None and storing.at > min(forms)
@@ -386,7 +386,7 @@ def test_a_form_that_expires_is_renewed_and_old_copies_are_removed(world, s3, se
 @pytest.mark.soak
 def test_uploads_end_when_nobody_renews_their_form_and_go_on_when_somebody_does(world, s3, server):
     job = world.asked(results_to=TO, pause=4, every="1s")
-    world.child(job, until=lambda found: found.remote is not None and found.remote.storing is not None)
+    world.child(job, until=lambda found: found.remote is not None and found.remote.uploads is not None)
     server.ahead = 13 * 3600.0
     until(lambda: 403 in [one[2] for one in server.asked("POST")])
     until(lambda: not uploaders(world))
@@ -425,7 +425,7 @@ def test_a_form_allows_objects_of_its_own_job_and_nothing_else(s3, server):
 def test_no_address_form_or_key_is_in_a_file_a_command_line_an_environment_or_the_ledger(world, s3):
     put(s3, **{"set/one": "1\n"})
     job = world.asked(results_to=TO, data=["s3://lab/set:in"], pause=5, every="1s")
-    world.child(job, until=lambda found: found.remote is not None and found.remote.storing is not None)
+    world.child(job, until=lambda found: found.remote is not None and found.remote.uploads is not None)
     until(lambda: "state/1.json" in in_bucket(s3, job))
     planted = (SECRET.encode(), b"X-Amz-Signature", b"x-amz-signature", b"eyJleHBpcmF0aW9uI")
     for place in (world.home, world.machines.root, world.work):

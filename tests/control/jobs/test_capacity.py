@@ -132,7 +132,7 @@ def test_the_plan_of_a_spot_machine_goes_by_what_was_copied_from_its_type_and_by
     record_measured(lab.home / "jobs" / job.id, MeasuredCopies(20e6, 3_000_000_000, None))
     record_measured(lab.home / "jobs" / job.id, MeasuredCopies(None, None, 7))
     fit = planned(name="other", spot=True).notice_fit
-    assert (fit.measured_on, fit.bytes_per_s, fit.fits_bytes) == (machine.instance_type, 20e6, 80 * 20_000_000)
+    assert (fit.measured_on, fit.bytes_per_s, fit.copyable_bytes) == (machine.instance_type, 20e6, 80 * 20_000_000)
     assert (fit.previous_bytes, fit.previous_job, fit.previous_fits) == (3_000_000_000, "fox", False)
     text = plan_text(planned(spot=True), {**plan_of(lab), "market": "spot"}, lab.clock(), verbose=False)
     assert "up to 5 times when its machine is taken, and waits at most 1d for another" in " ".join(text.split())

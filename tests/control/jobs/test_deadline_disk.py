@@ -61,7 +61,7 @@ def asked(lab, job, monkeypatch):
     lab.later(hours=1)
 
     def choose(directory):
-        seen = RemoteState(Phase.RUNNING, lab.clock().timestamp(), started=at.timestamp())
+        seen = RemoteState(Phase.RUNNING, lab.clock().timestamp(), started_at=at.timestamp())
         choice_of(lab.session, job_by_id(lab.session, job.id), machine, seen, directory)
         return len(asked)
 

@@ -120,10 +120,10 @@ def test_the_begin_of_a_count_is_never_before_the_launch():
 
 
 def test_the_bill_of_bytes_is_a_range():
-    from cloudgpu.core.events.projection import folded
+    from cloudgpu.core.events.projection import project
 
-    found = folded(counted(launched(), 100, 10 * GB))
-    (use,) = [use for use in found.closed if use["resource"] == "traffic"]
+    found = project(counted(launched(), 100, 10 * GB))
+    (use,) = [use for use in found.ended_usages if use["resource"] == "traffic"]
     from cloudgpu.core.billing.charges import charge, money
 
     billed = charge(usage_of_record(use), START + timedelta(days=1))

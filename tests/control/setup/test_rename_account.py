@@ -16,7 +16,7 @@ from cloudgpu.control.session.accounts import used_accounts
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.control.setup.rename_account import document, plan, rename
 from cloudgpu.control.setup.retire_account import plan as farewell
-from cloudgpu.core.events.account_names import CurrentNames, names_now
+from cloudgpu.core.events.account_names import CurrentNames, current_names
 from cloudgpu.core.events.general_events import account_renamed
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.model.checks import Verdict
@@ -184,7 +184,7 @@ def names_of(*renames, who="ada"):
     drafts = [account_renamed(*one, [], "here", EPOCH) for one in renames]
     at = iso(EPOCH)
     lines = [Event(1, at, "ours", at, who, one.kind, one.subject, one.dedupe, "", one.body) for one in drafts]
-    return names_now(lines, "ada")
+    return current_names(lines, "ada")
 
 
 def test_names_follow_one_another_and_what_comes_back_to_its_old_one_has_no_other():

@@ -18,7 +18,7 @@ from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.billing.charges import charge
 from cloudgpu.core.events.log import Event
-from cloudgpu.core.events.projection import folded
+from cloudgpu.core.events.projection import project
 from cloudgpu.core.model.usage import usage_of_record
 from tests.core.events.test_metering import DAY, HOUR, down, launch, range_of, up
 from tests.core.lives import START, asked, at, line, seen
@@ -100,9 +100,9 @@ def known(life: Life) -> dict[str, Any]:
 @settings(max_examples=some(100), deadline=None)
 @given(lives())
 def test_the_truth_is_within_the_range_and_no_start_is_under_counted_by_more_than_a_minute(life: Life) -> None:
-    told = folded(lines(life))
+    told = project(lines(life))
     assert told is not None
-    (data,) = told.closed
+    (data,) = told.ended_usages
     found = charge(usage_of_record(data), START)
     began = 0 if life.starting else life.ran
     truth = charge(usage_of_record(data)._replace(**TRUE, begin=at(began), end=at(life.ended)), START)

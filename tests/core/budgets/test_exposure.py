@@ -22,7 +22,7 @@ from cloudgpu.core.budgets.commitments import Prices, SubstitutePrice
 from cloudgpu.core.budgets.exposure import Exposure, exact_cost, exposure_of, flow_intervals, unit_of
 from cloudgpu.core.budgets.status import status_of
 from cloudgpu.core.events.log import Event
-from cloudgpu.core.events.projection import folded, machine_of
+from cloudgpu.core.events.projection import machine_of, project
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.launch import Setup, Volume, setup_to_json
 from cloudgpu.core.model.machine import Machine, existing_volumes
@@ -148,10 +148,10 @@ budgets = st.builds(
 def known(lab: list[list[Event]]) -> tuple[list[Machine], list[tuple[str, Usage]]]:
     rows, uses = list[Machine](), list[tuple[str, Usage]]()
     for lines in lab:
-        found = folded(lines)
+        found = project(lines)
         assert found is not None
         rows.append(Machine.of(found.state["row"])._replace(name=f"name {len(rows)}"))
-        uses += [(rows[-1].id, usage_of_record(use)) for use in found.closed]
+        uses += [(rows[-1].id, usage_of_record(use)) for use in found.ended_usages]
     return rows, uses
 
 
@@ -226,7 +226,7 @@ def test_how_a_budget_stands_is_the_same_by_what_is_stored(lab, some_budgets, se
 @settings(max_examples=some(150), deadline=None)
 @given(lives("cg-1"), st.integers(0, FOR_EVER + 90 * DAY), st.booleans())
 def test_an_exposure_is_billed_as_the_uses_of_its_row(lines, second, whole):
-    found = folded(lines)
+    found = project(lines)
     assert found is not None
     row, now = Machine.of(found.state["row"]), to_us(START + timedelta(seconds=second))
     exposure = exposure_of(row._replace(retained=(), attached_costs=()))
@@ -243,9 +243,9 @@ def test_an_exposure_is_billed_as_the_uses_of_its_row(lines, second, whole):
 
 @given(lives("cg-1"))
 def test_what_an_ended_use_is_stored_as_is_what_it_cost(lines):
-    found = folded(lines)
+    found = project(lines)
     assert found is not None
-    for use in map(usage_of_record, found.closed):
+    for use in map(usage_of_record, found.ended_usages):
         until, strands = ended_intervals(use)
         assert until == billed_until(use)
         assert strands == (max_cost_intervals(use, 0) if use.segments else None)
@@ -298,6 +298,6 @@ def test_a_flow_weighs_what_its_strands_cost(whose, per, nanos, begin, length):
     ],
 )
 def test_a_machine_is_judged_whole_where_more_decides_than_itself(lines, is_stored):
-    found = folded([replace(one, subject="cg-1") for one in lines])
+    found = project([replace(one, subject="cg-1") for one in lines])
     assert found is not None
     assert (exposure_of(Machine.of(found.state["row"])) is not None) == is_stored

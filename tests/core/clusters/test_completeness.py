@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.core.clusters.completeness import GRACE, lost_nodes, why_incomplete
+from cloudgpu.core.clusters.completeness import LAUNCH_GRACE, lost_nodes, why_incomplete
 from cloudgpu.core.model.facts import ClusterNode, UnrequestedStop
 from cloudgpu.core.model.machine import Machine, by_cluster
 from tests.core.lives import START, at
 from tests.core.machines import machine, retained
 
-LATE = START + GRACE
+LATE = START + LAUNCH_GRACE
 GONE: dict[str, Any] = {"terminated_at": at(60), "state": "terminated", "billed": False}
 
 
@@ -53,8 +53,8 @@ def test_a_node_that_never_came_or_was_ended_makes_the_rest_a_part_once_the_grac
 ) -> None:
     rows = with_last(**facts)
     last = timedelta(seconds=60) if "terminated_at" in facts else timedelta()
-    assert not why_incomplete(rows, START + last + GRACE - timedelta(seconds=1))
-    assert why_incomplete(rows, START + last + GRACE)
+    assert not why_incomplete(rows, START + last + LAUNCH_GRACE - timedelta(seconds=1))
+    assert why_incomplete(rows, START + last + LAUNCH_GRACE)
 
 
 def test_machines_of_an_earlier_launch_under_the_same_key_make_no_part_and_are_not_lost() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 from cloudgpu.core.clusters.conf import Node, files_of, gres_conf, plan_digest, slurm_conf
-from cloudgpu.core.clusters.layout import engine_files, short_directory
+from cloudgpu.core.clusters.layout import engine_files, socket_directory_of
 from cloudgpu.core.clusters.nodes import Ports
 from tests.core.clusters.saying import node
 
@@ -42,7 +42,7 @@ def test_device_files_are_ranges_where_they_follow_each_other():
 
 
 def test_the_paths_of_sockets_are_short_whatever_the_cluster_is_called():
-    assert len(f"{short_directory('c' * 200, 63)}/spool/{'n' * 40}_4294967295.4294967295") <= 107
+    assert len(f"{socket_directory_of('c' * 200, 63)}/spool/{'n' * 40}_4294967295.4294967295") <= 107
 
 
 def test_slurm_listens_at_the_nodes_addresses_alone_where_each_name_means_them():
@@ -73,7 +73,7 @@ def test_a_tasks_environment_is_made_by_sh_alone(tmp_path):
     at.mkdir(parents=True)
     short = str(tmp_path / "short")
     for name, text in files.texts.items():
-        (at / name).write_text(text.replace(engine_files("cg-1", 1).short, short))
+        (at / name).write_text(text.replace(engine_files("cg-1", 1).socket_directory, short))
     (tmp_path / "short").mkdir()
     (tmp_path / "scontrol").write_text("#!/bin/sh\necho train-0\necho train-1\n")
     (tmp_path / "scontrol").chmod(0o755)

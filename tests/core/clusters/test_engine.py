@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.core.clusters.engine import QUEUE_HEADER, EngineStatus, queue_sentence, read_engine, split, with_queue
+from cloudgpu.core.clusters.engine import (
+    QUEUE_HEADER,
+    EngineStatus,
+    queue_sentence,
+    read_engine,
+    split_answer,
+    with_queue,
+)
 from cloudgpu.core.clusters.layout import engine_directory
 from cloudgpu.core.clusters.queue import Queue, read_queue
 
@@ -25,7 +32,7 @@ def asked(home: Path, squeue: str, command: str = "echo beat") -> tuple[int, byt
     done = subprocess.run(
         ["/bin/sh", "-c", script], env={"HOME": str(home), "PATH": path}, capture_output=True, check=False
     )
-    said, engine = split(done.stdout)
+    said, engine = split_answer(done.stdout)
     return done.returncode, said, read_engine(engine)
 
 
@@ -42,7 +49,7 @@ def test_one_command_brings_the_agents_answer_and_the_queue_of_its_cluster(home:
     status, said, engine = asked(home, squeue)
     assert (status, said.strip()) == (0, b"beat")
     assert engine.queue == read_queue("12|RUNNING|4|all|2|None|x")
-    assert engine.ended is None
+    assert engine.ended_ago is None
 
 
 def test_the_agents_end_is_the_commands_whatever_the_engine_says(home: Path) -> None:
@@ -62,8 +69,8 @@ def test_the_records_say_when_the_last_job_ended(home: Path) -> None:
     (home / engine_directory("cg-1") / "jobcomp").write_text("JobId=1\n")
     engine = asked(home, ":")[2]
     assert engine.queue == Queue()
-    assert engine.ended is not None
-    assert engine.ended < timedelta(minutes=5)
+    assert engine.ended_ago is not None
+    assert engine.ended_ago < timedelta(minutes=5)
 
 
 @pytest.mark.parametrize(
@@ -81,8 +88,8 @@ def test_what_cannot_be_read_is_no_queue_and_says_why(text: str, fault: str) -> 
 
 
 def test_an_answer_without_the_mark_is_all_the_agents() -> None:
-    assert split(b'{"now": 1}\n') == (b'{"now": 1}\n', "")
-    assert split(f"x\n\n{QUEUE_HEADER}\ny\n".encode()) == (b"x\n", "y\n")
+    assert split_answer(b'{"now": 1}\n') == (b'{"now": 1}\n', "")
+    assert split_answer(f"x\n\n{QUEUE_HEADER}\ny\n".encode()) == (b"x\n", "y\n")
 
 
 def test_a_queue_is_said_in_words() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.core.clusters.members import clusters, first_node, members, require_complete, status
+from cloudgpu.core.clusters.members import clusters, first_node, members, require_whole_cluster, status
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
@@ -63,16 +63,16 @@ def test_the_clusters_among_rows_are_those_of_several_machines() -> None:
         ["cg-2-0", "cg-2-1"],
     ]
     assert command_name(alone) == "queue"
-    require_complete(alone, "queue", "down")
+    require_whole_cluster(alone, "queue", "down")
 
 
 def test_a_part_is_refused_by_name_and_by_id_and_the_cluster_is_not() -> None:
     one = node(3)
-    require_complete(one, "train", "down")
-    require_complete(one, None, "down")
+    require_whole_cluster(one, "train", "down")
+    require_whole_cluster(one, None, "down")
     for name in ("train-3", "cg-1-3"):
         with pytest.raises(InvalidRequest, match="a part of a cluster has no down of its own") as refused:
-            require_complete(one, name, "down")
+            require_whole_cluster(one, name, "down")
         assert refused.value.next == "For all of it: cloudgpu down train"
 
 

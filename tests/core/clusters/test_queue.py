@@ -19,14 +19,14 @@ def _one(state: str, reason: str) -> str:
 
 def test_the_queue_says_what_runs_and_what_waits() -> None:
     queue = read_queue(LINES)
-    assert queue.busy
+    assert queue.is_busy
     assert [one.id for one in queue.running] == ["7"]
     assert [(one.id, one.nodes) for one in queue.waiting] == [("8", 4), ("9_[2-9%4]", 1)]
 
 
 def test_an_empty_queue_is_not_busy() -> None:
-    assert not read_queue("").busy
-    assert not read_queue("\n").busy
+    assert not read_queue("").is_busy
+    assert not read_queue("\n").is_busy
 
 
 def test_a_name_may_hold_bars() -> None:
@@ -36,14 +36,14 @@ def test_a_name_may_hold_bars() -> None:
 
 @pytest.mark.parametrize("state", ["RUNNING", "CONFIGURING", "SUSPENDED", "RESIZING", "A_STATE_OF_2030"])
 def test_a_job_that_runs_or_starts_is_activity(state: str) -> None:
-    assert read_queue(_one(state, "None")).busy
+    assert read_queue(_one(state, "None")).is_busy
 
 
 @pytest.mark.parametrize(
     "reason", ["None", "Priority", "Resources", "Dependency", "BeginTime", "QOSMaxJobsPerUserLimit"]
 )
 def test_a_job_that_waits_with_a_chance_is_activity(reason: str) -> None:
-    assert read_queue(_one("PENDING", reason)).busy
+    assert read_queue(_one("PENDING", reason)).is_busy
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,13 @@ def test_a_job_that_waits_with_a_chance_is_activity(reason: str) -> None:
 )
 def test_a_held_or_impossible_job_is_no_activity(state: str, reason: str, why: str) -> None:
     queue = read_queue(_one(state, reason))
-    assert not queue.busy
-    assert [one.hopeless for one in queue.hopeless] == [why]
+    assert not queue.is_busy
+    assert [one.why_never_runs for one in queue.hopeless] == [why]
 
 
 @pytest.mark.parametrize("state", ["COMPLETED", "COMPLETING", "FAILED", "NODE_FAIL", "TIMEOUT", "CANCELLED"])
 def test_a_job_that_is_over_is_no_activity(state: str) -> None:
-    assert not read_queue(_one(state, "None")).busy
+    assert not read_queue(_one(state, "None")).is_busy
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from cloudgpu.core.clusters.scaling import (
     gang_sentence,
     loss_an_hour,
     plan_remark,
-    speed_up,
+    scaling_estimate,
     worth_sentence,
 )
 
@@ -34,7 +34,7 @@ EXAMPLES = {
 
 
 def worth(billions, nodes, peak, gbit, **more):
-    return speed_up(Training(billions * 1e9, more.pop("trained", billions) * 1e9, **more), nodes, peak, gbit)
+    return scaling_estimate(Training(billions * 1e9, more.pop("trained", billions) * 1e9, **more), nodes, peak, gbit)
 
 
 @pytest.mark.parametrize(("given", "expected"), EXAMPLES.values(), ids=EXAMPLES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudgpu.core.clusters.state import EngineState, missing_nodes, nodes_to_resume, read_sinfo, read_squeue
+from cloudgpu.core.clusters.state import SlurmState, missing_nodes, nodes_to_resume, read_sinfo, read_squeue
 
 SINFO = """train-0|idle|none
 train-1|mixed*|Not responding [slurm@2026-11-26T09:00:00]
@@ -35,7 +35,7 @@ def test_only_what_slurm_itself_put_out_of_use_is_taken_back():
 
 
 def test_jobs_run_or_wait():
-    state = EngineState(alive=True, nodes=read_sinfo(SINFO), jobs=read_squeue(SQUEUE))
-    assert (state.running, state.waiting, state.usable) == (1, 2, 1)
+    state = SlurmState(answers=True, nodes=read_sinfo(SINFO), jobs=read_squeue(SQUEUE))
+    assert (state.running_count, state.waiting_count, state.usable_nodes) == (1, 2, 1)
     assert [one.reason for one in state.jobs] == ["None", "Priority", "JobHeldUser"]
-    assert EngineState(alive=False).running == 0
+    assert SlurmState(answers=False).running_count == 0

@@ -4,7 +4,7 @@ from typing import Any
 
 from cloudgpu.core.events.annotations import not_before_last
 from cloudgpu.core.events.log import Event
-from cloudgpu.core.events.projection import folded, machine_of
+from cloudgpu.core.events.projection import machine_of, project
 from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import iso
@@ -19,7 +19,7 @@ def row_of(*lines: Event) -> Machine:
 
 def stored(*lines: Event) -> dict[str, Any]:
     """Return the record of the machine, after holding that the machine itself says as much of what it lacks."""
-    found, machine = folded(arrived(list(lines), list(range(1, len(lines) + 1)))), row_of(*lines)
+    found, machine = project(arrived(list(lines), list(range(1, len(lines) + 1)))), row_of(*lines)
     assert found is not None
     row = found.state["row"]
     assert all((name in row) == bool(getattr(machine, name)) for name in Machine._field_defaults)

@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 
 from cloudgpu.core.billing.charges import charge, money, spent_until_now
 from cloudgpu.core.events.log import Event, EventSummary
-from cloudgpu.core.events.projection import Folded, apply_event, folded, packed, unpacked
+from cloudgpu.core.events.projection import Projection, apply_event, packed, project, unpacked
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage, usage_of_record
 from tests.core.lives import START, arrived, asked, at, gone, intent, line, price, priced, seen, settled
@@ -66,9 +66,9 @@ def kept(second: float, *things: Body) -> Event:
 
 def all_uses(*lines: Event) -> list[Usage]:
     """Return every use, ended or not, by its begin."""
-    found = folded(lines)
+    found = project(lines)
     assert found is not None
-    uses = [*found.closed, *found.state["row"]["open_usage"]]
+    uses = [*found.ended_usages, *found.state["row"]["open_usage"]]
     return sorted((usage_of_record(use) for use in uses), key=lambda use: (use.begin, use.resource))
 
 
@@ -77,7 +77,7 @@ def spans(resource: str, *lines: Event) -> list[tuple[str, str | None]]:
 
 
 def usd(second: float, *lines: Event) -> Decimal:
-    found = folded(lines)
+    found = project(lines)
     assert found is not None
     return spent_until_now(Machine.of(found.state["row"]), START + timedelta(seconds=second)).dollars
 
@@ -267,7 +267,7 @@ def test_a_persistent_machine_taken_soon_after_a_later_start_may_be_free() -> No
 def test_a_price_that_is_told_late_is_that_of_its_time() -> None:
     """The price rose at 1 h; that came to be known after the machine had ended at 2 h."""
     life = [launch(0, usd="1", attached_costs=[]), up(60, since=0), down(2 * HOUR, "terminated", since=2 * HOUR)]
-    state = folded(life)
+    state = project(life)
     assert state is not None
     rose = line(HOUR, "price_observed", {"price": price(3 * USD), "maybe_from": at(HOUR / 2)}, seq=9)
     assert apply_event(state.state, rose) is None  # it comes before what is folded: everything is folded anew
@@ -362,7 +362,7 @@ def test_a_machine_that_was_missed_and_is_found_again_is_billed_once_and_no_doub
 
 def test_a_state_is_the_same_where_lines_are_read_without_their_dedupe() -> None:
     lines = arrived([launch(0), up(60, since=0), gone(3 * HOUR)], [*range(3)])
-    found, state = folded(lines), folded(lines[:1])
+    found, state = project(lines), project(lines[:1])
     assert found is not None
     assert state is not None
     for one in lines[1:]:  # as `cost --verify` reads them
@@ -373,15 +373,15 @@ def test_a_state_is_the_same_where_lines_are_read_without_their_dedupe() -> None
 def test_a_line_that_finds_a_missed_machine_lets_all_lines_be_folded_anew() -> None:
     life = [launch(0), up(60, since=0), up(HOUR, since=0), gone(3 * HOUR), up(4 * HOUR, since=0)]
     lines = arrived(life, [*range(5)])
-    found = folded(lines[:-1])
+    found = project(lines[:-1])
     assert found is not None
     packed_state = json.loads(json.dumps(packed(found.state)))
     state = unpacked(json.loads(json.dumps(found.state["row"])), packed_state)
     assert apply_event(state, lines[-1]) is None
-    whole = folded(lines)
+    whole = project(lines)
     assert whole is not None
     assert "cuts" not in whole.state["meter"]
-    assert [use["maybe_until"] for use in whole.closed] == [None, None, None]
+    assert [use["maybe_until"] for use in whole.ended_usages] == [None, None, None]
 
 
 def test_a_spot_machine_that_vanished_around_its_first_hour_may_have_been_free() -> None:
@@ -555,27 +555,27 @@ def _doing(what: str, second: int, since: int | None, number: int, first: Event)
     return made[what]()
 
 
-def whole(found: Folded | None) -> tuple[Any, list[str]]:
+def whole(found: Projection | None) -> tuple[Any, list[str]]:
     assert found is not None
-    return found.state, sorted(json.dumps(use, sort_keys=True) for use in found.closed)
+    return found.state, sorted(json.dumps(use, sort_keys=True) for use in found.ended_usages)
 
 
 @given(histories())
 def test_a_line_at_a_time_is_the_same_as_all_at_once(lines: list[Event]) -> None:
     lines = arrived(lines, list(range(1, len(lines) + 1)))
-    begun = folded(lines[:1])
+    begun = project(lines[:1])
     assert begun is not None
-    state, closed = begun.state, [*begun.closed]
+    state, closed = begun.state, [*begun.ended_usages]
     for number, one in enumerate(lines[1:], 2):
         row, rest = (json.dumps(part, sort_keys=True) for part in (state["row"], packed(state)))
         state = unpacked(json.loads(row), json.loads(rest))  # as a ledger keeps it between two lines
         ended = apply_event(state, one)
         if ended is None:  # it finds a machine that was missed: the ledger folds anew what there is by now
-            anew = folded(lines[:number])
+            anew = project(lines[:number])
             assert anew is not None
-            state, closed, ended = anew.state, [], [*anew.closed]
+            state, closed, ended = anew.state, [], [*anew.ended_usages]
         closed += ended
-    assert whole(Folded(state, tuple(closed))) == whole(folded(lines))
+    assert whole(Projection(state, tuple(closed))) == whole(project(lines))
 
 
 @given(histories(), st.randoms(use_true_random=False))
@@ -583,7 +583,7 @@ def test_neither_the_order_of_arrival_nor_a_replay_matters(lines: list[Event], c
     lines = arrived(lines, list(range(1, len(lines) + 1)))
     late = [*lines, *chance.choices(lines, k=3)]
     chance.shuffle(late)
-    assert whole(folded(late)) == whole(folded(lines))
+    assert whole(project(late)) == whole(project(lines))
 
 
 @given(histories())
@@ -601,7 +601,7 @@ def test_no_second_of_a_thing_is_paid_twice(lines: list[Event]) -> None:
 
 @given(histories(), st.integers(0, 100_000))
 def test_a_bill_is_never_negative_and_adds_up(lines: list[Event], now: int) -> None:
-    found = folded(lines)
+    found = project(lines)
     assert found is not None
     moment = START + timedelta(seconds=40_000 + now)
     charges = [charge(use, moment) for use in all_uses(*lines)]

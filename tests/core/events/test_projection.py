@@ -11,7 +11,7 @@ from hypothesis import assume, given, strategies as st
 
 from cloudgpu.core.billing.charges import money, spent_until_now
 from cloudgpu.core.events.log import Draft, Event
-from cloudgpu.core.events.projection import folded, machine_of, project_event
+from cloudgpu.core.events.projection import machine_of, project, project_event
 from cloudgpu.core.model.facts import HourlyPrice, record_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
@@ -98,7 +98,7 @@ def test_a_replay_does_not_matter(lines: list[Event], data: st.DataObject) -> No
 
 @given(lives())
 def test_a_row_is_plain_json(lines: list[Event]) -> None:
-    found = folded(lines)
+    found = project(lines)
     assert found is not None
     row = found.state["row"]
     assert json.loads(json.dumps(row)) == row

@@ -7,7 +7,7 @@ from typing import Any
 
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.metering import is_unpriced
-from cloudgpu.core.events.projection import folded
+from cloudgpu.core.events.projection import project
 from tests.core.events.test_metering import HOUR, USD, all_uses, down, launch, range_of, up
 from tests.core.lives import at, price
 
@@ -19,7 +19,7 @@ def resized(after: float, *usd: str, kind: str = "p2.8xlarge", **more: Any) -> d
 
 
 def row_of(*life: Event) -> dict[str, Any]:
-    found = folded(life)
+    found = project(life)
     assert found is not None
     return found.state["row"]
 

@@ -85,7 +85,7 @@ class SpotWorld(World):
         if self.cheaper is not None and self.cheaper(self.minute()) and may_move(job, self.margins(), at, choice):
             choice = replace(choice, moves=True)
         sent = attempt is None and job.attempt is not None and f"m-{job.attempt.key}" in self.machines
-        return replace(found, choice=choice, sent=sent)
+        return replace(found, choice=choice, launch_was_sent=sent)
 
     def passes(self, seconds):
         """Let time pass: the command computes, checkpoints are written, spot goes away."""

@@ -175,7 +175,7 @@ def test_the_past_is_told_as_it_was_seen_and_else_as_it_could_be():
     )
 
     def told(minutes, mode="on_demand"):
-        return seen.was_up(START + timedelta(minutes=minutes), mode, 450)
+        return seen.was_available(START + timedelta(minutes=minutes), mode, 450)
 
     assert not told(55), "the loss is in this tick"
     assert not told(60)

@@ -37,28 +37,28 @@ def nodes(**changed):
 
 
 def step(job, rows, remote=None, **more):
-    return next_step(job, ObservedState(rows[0], remote, others=rows[1:], **more), START + timedelta(hours=1))
+    return next_step(job, ObservedState(rows[0], remote, other_nodes=rows[1:], **more), START + timedelta(hours=1))
 
 
 def ran(phase=Phase.RUNNING, **exit_):
-    ended = Exit(**{"status": 0, "signal": None, "reason": "exited", "ended": 0.0} | exit_) if exit_ else None
+    ended = Exit(**{"status": 0, "signal": None, "reason": "exited", "ended_at": 0.0} | exit_) if exit_ else None
     return RemoteState(phase, START.timestamp(), exit=ended)
 
 
 def test_it_runs_as_long_as_it_has_all_its_nodes():
-    assert step(gang(), nodes(), ran()).do is JobAction.WATCH
+    assert step(gang(), nodes(), ran()).action is JobAction.WATCH
 
 
 @pytest.mark.parametrize("state", [GONE, {"state": "stopping"}, {"state": "stopped"}])
 def test_any_lost_node_is_an_interruption_of_the_attempt(state):
     found = step(gang(), nodes(g2=state), ran())
-    assert (found.do, found.interrupted) == (JobAction.RETRY, True)
+    assert (found.action, found.interrupted) == (JobAction.RETRY, True)
     assert found.why.startswith("g-2 is gone")
 
 
 def test_a_command_that_fails_for_want_of_a_lost_node_has_not_failed():
     found = step(gang(), nodes(g1=GONE), ran(Phase.EXITED, status=1))
-    assert (found.do, found.interrupted) == (JobAction.RETRY, True)
+    assert (found.action, found.interrupted) == (JobAction.RETRY, True)
 
 
 def test_a_command_that_succeeded_before_a_node_went_has_succeeded():
@@ -67,35 +67,35 @@ def test_a_command_that_succeeded_before_a_node_went_has_succeeded():
 
 def test_a_command_that_failed_is_not_over_while_a_node_does_not_answer():
     failed = ran(Phase.EXITED, status=1)
-    assert step(gang(), nodes(), failed, doubt="g-1 does not answer").do is JobAction.WAIT
+    assert step(gang(), nodes(), failed, why_node_doubtful="g-1 does not answer").action is JobAction.WAIT
     assert step(gang(), nodes(), failed).outcome is State.FAILED
 
 
 def test_what_is_left_of_an_interrupted_gang_ends_before_anything_is_placed_or_waited_for():
     again = lines.job_try_ended("job-1", 1, START, interrupted=True, status=None, why="g-2 is gone")
-    assert step(gang(again), nodes(g2=GONE)).do is JobAction.TERMINATE
-    assert step(gang(again), nodes(g0=GONE, g1=GONE, g2=GONE)).do is JobAction.SCHEDULE
+    assert step(gang(again), nodes(g2=GONE)).action is JobAction.TERMINATE
+    assert step(gang(again), nodes(g0=GONE, g1=GONE, g2=GONE)).action is JobAction.SCHEDULE
 
 
 def test_a_gang_that_lost_a_node_too_often_is_lost_and_ended():
     found = step(gang(restarts=0), nodes(g0=GONE), ran())
-    assert (found.do, found.outcome) == (JobAction.END, State.LOST)
+    assert (found.action, found.outcome) == (JobAction.END, State.LOST)
     over = gang(lines.job_ended("job-1", 1, "lost", START, why=found.why))
-    assert step(over, nodes(g0=GONE)).do is JobAction.TERMINATE
-    assert step(over, nodes(g0=GONE, g1=GONE, g2=GONE)).do is JobAction.CLOSE
+    assert step(over, nodes(g0=GONE)).action is JobAction.TERMINATE
+    assert step(over, nodes(g0=GONE, g1=GONE, g2=GONE)).action is JobAction.CLOSE
 
 
 def test_an_end_that_somebody_asked_for_launches_no_other_gang():
     by_hand = GONE | {"action_reason": "asked by the user"}
     assert step(gang(), nodes(g0=by_hand, g1=by_hand, g2=by_hand)).outcome is State.LOST
     taken = step(gang(), nodes(g0=by_hand, g1=GONE, g2=by_hand))
-    assert (taken.do, taken.interrupted) == (JobAction.RETRY, True)
+    assert (taken.action, taken.interrupted) == (JobAction.RETRY, True)
 
 
 def test_a_move_is_over_when_all_nodes_have_ended():
     move = lines.job_move_requested("job-1", 1, "on_demand", "the net", START)
-    assert step(gang(move), nodes(g0=GONE, g1=GONE)).do is JobAction.MOVE
-    assert step(gang(move), nodes(g0=GONE, g1=GONE, g2=GONE)).do is JobAction.RETRY
+    assert step(gang(move), nodes(g0=GONE, g1=GONE)).action is JobAction.MOVE
+    assert step(gang(move), nodes(g0=GONE, g1=GONE, g2=GONE)).action is JobAction.RETRY
 
 
 def test_slurm_is_that_of_the_attempt_and_all_nodes_are_the_jobs():

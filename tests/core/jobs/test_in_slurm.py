@@ -12,7 +12,7 @@ from cloudgpu.core.events.job_events import job_began, job_in_slurm, job_placed,
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.job import State, jobs_of
 from cloudgpu.core.jobs.reconcile_result import waiting_text
-from cloudgpu.core.jobs.remote_state import EngineState, EngineTask, Phase, RemoteState
+from cloudgpu.core.jobs.remote_state import EngineTask, Phase, RemoteState, SlurmJobState
 from cloudgpu.core.jobs.shares import elements_of, minutes_within, tariff_cost
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
@@ -63,10 +63,10 @@ def test_a_job_that_somebody_gave_to_slurm_is_over_and_is_theirs() -> None:
 
 def test_a_job_that_waits_in_slurm_says_for_what() -> None:
     waiting = EngineTask("12", "", "PENDING", "Resources", (), None, None)
-    seen = RemoteState(Phase.RUNNING, 0.0, engine=EngineState("12", "lr-1", (waiting,)))
+    seen = RemoteState(Phase.RUNNING, 0.0, engine=SlurmJobState("12", "lr-1", (waiting,)))
     assert waiting_text(seen) == "Slurm job 12 waits in Slurm's queue: Resources (what it asks for is in use)"
     running = EngineTask("12", "", "RUNNING", "", ("train-0",), 1.0, None)
-    assert waiting_text(RemoteState(Phase.RUNNING, 2.0, 1.0, engine=EngineState("12", "lr-1", (running,)))) == ""
+    assert waiting_text(RemoteState(Phase.RUNNING, 2.0, 1.0, engine=SlurmJobState("12", "lr-1", (running,)))) == ""
 
 
 def test_a_tariff_counts_the_hours_of_gpus_to_the_nano_dollar() -> None:
@@ -84,11 +84,11 @@ def test_a_job_that_slurm_has_not_begun_is_queued_and_says_why() -> None:
     lines = [job_requested("job-1", "lr", None, "tower", spec(slurm=asked, machine="cg-0"), START)]
     lines += [job_placed("job-1", 1, START, key=None, machine="cg-0"), job_in_slurm("job-1", 1, "12", [waiting], START)]
     job = folded(*lines)["job-1"]
-    assert (job.state, job.queued) == (State.QUEUED, "waits in Slurm's queue: Priority (other jobs come first)")
+    assert (job.state, job.queue_reason) == (State.QUEUED, "waits in Slurm's queue: Priority (other jobs come first)")
     runs = job_in_slurm("job-1", 1, "12", [task("12", "RUNNING", 5, None)], START + timedelta(seconds=5))
     began = job_began("job-1", 1, None, START + timedelta(seconds=5))
     job = folded(*lines, runs, began)["job-1"]
-    assert (job.state, job.queued) == (State.RUNNING, "")
+    assert (job.state, job.queue_reason) == (State.RUNNING, "")
 
 
 def test_a_reason_that_nobody_knows_is_said_as_slurm_says_it() -> None:
@@ -109,7 +109,7 @@ def test_why_a_job_waits_is_a_line_every_ten_minutes_at_most_and_that_it_begins_
 
     def line(state: str, reason: str, minutes: int, begin: float | None = None) -> Draft | None:
         seen = EngineTask("12", "", state, reason, ("n-0",) if begin else (), begin, None)
-        return line_of(job, EngineState("12", "lr-1", (seen,)), {"n-0": "cg-0"}, START + timedelta(minutes=minutes))
+        return line_of(job, SlurmJobState("12", "lr-1", (seen,)), {"n-0": "cg-0"}, START + timedelta(minutes=minutes))
 
     assert line("PENDING", "Priority", 60) is None
     assert line("PENDING", "Resources", 9) is None

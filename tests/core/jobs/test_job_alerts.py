@@ -17,7 +17,7 @@ from cloudgpu.core.jobs.alerts import (
     stalled_finding,
     stalled_since,
 )
-from cloudgpu.core.jobs.job import Fetched, State
+from cloudgpu.core.jobs.job import FetchedResults, State
 from cloudgpu.core.values.money import Money
 from tests.core.costing import NOW, START
 from tests.core.jobs.writing import attempt, job, spec, succeeded
@@ -92,7 +92,7 @@ def test_what_lasts_keeps_its_words_and_its_cost_is_not_counted_again():
 
 
 def test_where_the_results_are_is_said():
-    whole = Fetched(3, 1000, "/home/ada/results/train", "tower", whole=True, why="", at=END)
+    whole = FetchedResults(3, 1000, "/home/ada/results/train", "tower", whole=True, why="", at=END)
     (one,) = found(succeeded(1, attempt("cg-1", 0, 3600), fetched=whole))
     assert "/home/ada/results/train on tower" in one.text
     (other,) = found(DONE)

@@ -16,9 +16,9 @@ EVERY = timedelta(minutes=10)
 
 def test_what_fits_is_the_rate_times_what_is_left_of_the_notice_when_a_copy_begins():
     fit = notice_fit("aws", 25 * MB, "g4dn.xlarge", None, "")
-    assert (fit.notice.seconds, fit.notice.begins_s, fit.fits_bytes) == (120, 20, 100 * 25 * MB)
+    assert (fit.notice.seconds, fit.notice.copy_after_s, fit.copyable_bytes) == (120, 20, 100 * 25 * MB)
     fit = notice_fit("gcp", 25 * MB, "n1-standard-4", None, "")
-    assert (fit.notice.seconds, fit.notice.begins_s, fit.fits_bytes) == (30, 20, 10 * 25 * MB)
+    assert (fit.notice.seconds, fit.notice.copy_after_s, fit.copyable_bytes) == (30, 20, 10 * 25 * MB)
 
 
 @pytest.mark.parametrize("provider", NOTICES)

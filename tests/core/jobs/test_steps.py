@@ -25,7 +25,7 @@ def until(world, do, most=30):
     """Take steps until this one was taken; return it."""
     for _ in range(most):
         step = world.step()
-        if step.do is do:
+        if step.action is do:
             return step
     raise AssertionError(f"never {do}")
 
@@ -37,7 +37,7 @@ def begun(world):
 
 def test_a_job_is_placed_launched_begun_watched():
     world = World(spec())
-    assert [world.step().do for _ in range(4)] == [
+    assert [world.step().action for _ in range(4)] == [
         JobAction.SCHEDULE,
         JobAction.LAUNCH,
         JobAction.START,
@@ -52,23 +52,28 @@ def test_a_machine_that_cannot_begin_a_job_is_tried_so_long_and_then_ended_witho
     until(world, JobAction.LAUNCH)
     for why in ("The disk of fox is full.", "It is full still."):  # each try is refused, the first reason counts
         world.write(lines.job_waits("job-1", 1, why, world.now, "start"))
-        assert next_step(world.job, world.seen(world.job), world.now).do is JobAction.START
+        assert next_step(world.job, world.seen(world.job), world.now).action is JobAction.START
     assert (world.job.waits, world.job.state) == ((START, "The disk of fox is full."), State.STARTING)
     world.now += timedelta(hours=hours, seconds=-1)
-    assert next_step(world.job, world.seen(world.job), world.now).do is JobAction.START
+    assert next_step(world.job, world.seen(world.job), world.now).action is JobAction.START
     world.now += timedelta(seconds=1)
     end = world.step()
-    assert (end.do, end.outcome) == (JobAction.END, State.SETUP_FAILED)
+    assert (end.action, end.outcome) == (JobAction.END, State.SETUP_FAILED)
     assert end.why == f"it could not be begun for {text}: The disk of fox is full."
     assert world.job.waits is None
-    assert [world.step().do for _ in range(2 - (there is not None))][-1] is JobAction.CLOSE
+    assert [world.step().action for _ in range(2 - (there is not None))][-1] is JobAction.CLOSE
     assert world.begun == []
 
 
 def test_what_succeeded_is_fetched_then_its_machine_ends_then_it_is_closed():
     world = begun(World(spec()))
     world.ends(1, status=0)
-    assert [world.step().do for _ in range(4)] == [JobAction.END, JobAction.FETCH, JobAction.TERMINATE, JobAction.CLOSE]
+    assert [world.step().action for _ in range(4)] == [
+        JobAction.END,
+        JobAction.FETCH,
+        JobAction.TERMINATE,
+        JobAction.CLOSE,
+    ]
     assert (world.job.outcome, world.job.shell_status) == (State.SUCCEEDED, 0)
 
 
@@ -138,7 +143,7 @@ def test_a_launch_that_made_no_machine_uses_up_no_restart_and_slows_nothing_once
     until(world, JobAction.START)
     world.vanishes()
     until(world, JobAction.RETRY)
-    assert [world.step().do for _ in range(3)] == [JobAction.SCHEDULE, JobAction.LAUNCH, JobAction.START]
+    assert [world.step().action for _ in range(3)] == [JobAction.SCHEDULE, JobAction.LAUNCH, JobAction.START]
 
 
 def test_a_machine_that_was_there_and_is_gone_is_not_replaced():
@@ -192,10 +197,10 @@ def test_a_timeout_is_a_state_of_its_own_and_is_not_tried_again():
 def test_a_job_that_has_cost_its_most_is_ended_and_its_results_come_back():
     world = begun(World(spec(max_cost=Money.usd(2).nanos)))
     world.spent = Money.usd("1.99")
-    assert world.step().do is JobAction.WATCH
+    assert world.step().action is JobAction.WATCH
     world.spent = Money.usd(2)
     step = world.step()
-    assert (step.do, step.why) == (JobAction.CANCEL, "it has cost $2.00, and --max-cost is $2.00")
+    assert (step.action, step.why) == (JobAction.CANCEL, "it has cost $2.00, and --max-cost is $2.00")
     until(world, JobAction.CLOSE)
     assert (world.job.outcome, world.whole) == (State.OVER_COST, {1})
 
@@ -222,12 +227,12 @@ def test_a_cancelled_job_does_not_wait_for_ever_for_a_machine_that_does_not_answ
     there = world.machine_of(world.job)
     world.machines[there.id] = there._replace(state="unknown")
     world.write(lines.job_cancel_requested("job-1", "cancelled", "asked", "desk", world.now))
-    assert world.step().do is JobAction.WAIT
+    assert world.step().action is JobAction.WAIT
     world.now += timedelta(minutes=10)
-    assert world.step().do is JobAction.END
+    assert world.step().action is JobAction.END
     world.now += timedelta(hours=2)
     world.unfetched = True
-    assert world.step().do is JobAction.STOP
+    assert world.step().action is JobAction.STOP
 
 
 def test_a_cancelled_job_whose_machine_never_answered_ends_it_at_once():
@@ -236,7 +241,7 @@ def test_a_cancelled_job_whose_machine_never_answered_ends_it_at_once():
     there = world.machine_of(world.job)
     world.machines[there.id] = there._replace(state="pending")
     world.write(lines.job_cancel_requested("job-1", "cancelled", "asked", "desk", world.now))
-    assert [world.step().do for _ in range(3)] == [JobAction.END, JobAction.TERMINATE, JobAction.CLOSE]
+    assert [world.step().action for _ in range(3)] == [JobAction.END, JobAction.TERMINATE, JobAction.CLOSE]
 
 
 def test_a_machine_that_somebody_stopped_ends_the_job_and_its_results_wait_there():
@@ -246,9 +251,9 @@ def test_a_machine_that_somebody_stopped_ends_the_job_and_its_results_wait_there
     world.machines[there.id] = there._replace(state="stopped", action_reason="the budget lab is spent")
     step = until(world, JobAction.END)
     assert step.why == f"{there.name} was stopped: the budget lab is spent"
-    assert world.step().do is JobAction.WAIT
+    assert world.step().action is JobAction.WAIT
     world.machines[there.id] = there
-    assert [world.step().do for _ in range(3)] == [JobAction.FETCH, JobAction.TERMINATE, JobAction.CLOSE]
+    assert [world.step().action for _ in range(3)] == [JobAction.FETCH, JobAction.TERMINATE, JobAction.CLOSE]
 
 
 @pytest.mark.parametrize("how", [{"state": "stopped"}, PARKED])
@@ -258,7 +263,7 @@ def test_a_machine_that_its_policy_stopped_before_anybody_fetched_is_started_onc
     until(world, JobAction.END)
     there = world.machine_of(world.job)
     world.machines[there.id] = there._replace(**how)
-    assert [world.step().do for _ in range(4)] == [
+    assert [world.step().action for _ in range(4)] == [
         JobAction.RESUME,
         JobAction.FETCH,
         JobAction.TERMINATE,
@@ -276,7 +281,7 @@ def test_a_machine_that_was_stopped_for_idle_time_is_looked_at_as_its_command_ha
     world.ends(1, status=5)
     there = world.machine_of(world.job)
     world.machines[there.id] = there._replace(decision=idle(), **how)
-    assert [world.step().do for _ in range(5)] == [
+    assert [world.step().action for _ in range(5)] == [
         JobAction.RESUME,
         JobAction.END,
         JobAction.FETCH,
@@ -292,7 +297,7 @@ def test_a_machine_that_is_stopped_for_idle_time_again_and_again_is_not_started_
     for _ in range(12):
         there = world.machine_of(world.job)
         world.machines[there.id] = there._replace(decision=idle(), state="stopped")
-        taken.append(world.step().do)
+        taken.append(world.step().action)
     assert (taken.count(JobAction.RESUME), world.job.outcome, taken[-1]) == (2, State.LOST, JobAction.WAIT)
 
 
@@ -300,14 +305,14 @@ def test_a_spot_machine_that_is_taken_and_kept_is_started_again_as_often_as_a_jo
     world = begun(World(spec(restarts=5)))
     for _ in range(5):
         world.taken()
-        assert [world.step().do for _ in range(4)] == [
+        assert [world.step().action for _ in range(4)] == [
             JobAction.RESUME,
             JobAction.RETRY,
             JobAction.SCHEDULE,
             JobAction.START,
         ]
     world.taken()
-    assert [world.step().do for _ in range(2)] == [JobAction.RESUME, JobAction.END]
+    assert [world.step().action for _ in range(2)] == [JobAction.RESUME, JobAction.END]
     assert (world.job.outcome, world.job.interruptions, world.resumed) == (State.LOST, 5, 6)
 
 
@@ -315,10 +320,10 @@ def test_a_taken_machine_that_cannot_be_started_again_is_given_up_for_another_on
     world = begun(World(spec(restarts=1)))
     world.taken()
     world.sold_out = True
-    assert [world.step().do for _ in range(3)] == [JobAction.RETRY, JobAction.SCHEDULE, JobAction.LAUNCH]
+    assert [world.step().action for _ in range(3)] == [JobAction.RETRY, JobAction.SCHEDULE, JobAction.LAUNCH]
     assert (world.job.machines, world.job.resumes) == (("m-key-1", "m-key-2"), 0)
     world.sold_out = False
-    assert world.step().do is JobAction.START
+    assert world.step().action is JobAction.START
 
 
 def test_a_machine_that_was_stopped_for_idle_time_waits_for_capacity_with_what_it_may_have():
@@ -326,7 +331,7 @@ def test_a_machine_that_was_stopped_for_idle_time_waits_for_capacity_with_what_i
     there = world.machine_of(world.job)
     world.machines[there.id] = there._replace(decision=idle(), state="stopped")
     world.sold_out = True
-    assert [world.step().do for _ in range(9)] == [JobAction.RESUME] * 9
+    assert [world.step().action for _ in range(9)] == [JobAction.RESUME] * 9
 
 
 def test_results_that_nobody_fetches_in_time_end_compute_and_are_not_started_for_again():
@@ -335,9 +340,9 @@ def test_results_that_nobody_fetches_in_time_end_compute_and_are_not_started_for
     until(world, JobAction.END)
     world.now += timedelta(hours=1)
     world.unfetched = True
-    assert next_step(world.job, world.seen(world.job), world.now).do is JobAction.FETCH
+    assert next_step(world.job, world.seen(world.job), world.now).action is JobAction.FETCH
     world.now += timedelta(hours=1)
-    assert [world.step().do for _ in range(3)] == [JobAction.STOP, JobAction.WAIT, JobAction.WAIT]
+    assert [world.step().action for _ in range(3)] == [JobAction.STOP, JobAction.WAIT, JobAction.WAIT]
     assert world.resumed == 0
 
 
@@ -346,7 +351,7 @@ def test_a_watcher_that_comes_too_late_fetches_results_that_are_still_there():
     world.ends(1, status=0)
     until(world, JobAction.END)
     world.now += timedelta(hours=9)
-    assert [world.step().do for _ in range(3)] == [JobAction.FETCH, JobAction.TERMINATE, JobAction.CLOSE]
+    assert [world.step().action for _ in range(3)] == [JobAction.FETCH, JobAction.TERMINATE, JobAction.CLOSE]
 
 
 def test_a_machine_that_somebody_ended_is_not_replaced_and_one_that_a_rule_ended_is():
@@ -359,7 +364,7 @@ def test_a_machine_that_somebody_ended_is_not_replaced_and_one_that_a_rule_ended
         world = begun(World(spec()))
         there = world.machine_of(world.job)
         world.machines[there.id] = there._replace(state="terminated", terminated_at=iso(START), **how)
-        assert world.step().do is follows
+        assert world.step().action is follows
 
 
 def ended(why):
@@ -370,16 +375,16 @@ def test_a_failed_job_keeps_its_machine_as_long_as_that_was_asked():
     world = begun(World(spec(keep_s=3600)))
     world.ends(1, status=1)
     until(world, JobAction.FETCH)
-    assert world.step().do is JobAction.WAIT
+    assert world.step().action is JobAction.WAIT
     world.now = world.job.ended_at + timedelta(hours=1)
-    assert world.step().do is JobAction.TERMINATE
+    assert world.step().action is JobAction.TERMINATE
 
 
 def test_what_was_once_begun_and_is_not_there_any_more_is_not_begun_again_as_the_same_attempt():
     world = begun(World(spec()))
     world.write(lines.job_began("job-1", 1, None, START))
     world.remotes[1] = replace(world.remotes[1], phase=Phase.ABSENT)
-    assert world.step().do is JobAction.RETRY
+    assert world.step().action is JobAction.RETRY
 
 
 FAULTS = ["nothing", "killed", "vanishes", "reboots", "succeeds", "fails", "cancelled", "time"]
@@ -430,4 +435,4 @@ def test_an_exit_that_a_killed_watcher_saw_is_seen_by_the_next_one():
     world.ends(1, status=7)
     world.step(killed=True)
     until(world, JobAction.CLOSE)
-    assert (world.job.status, world.remotes[1].exit) == (7, Exit(7, None, "exited", world.remotes[1].exit.ended))
+    assert (world.job.status, world.remotes[1].exit) == (7, Exit(7, None, "exited", world.remotes[1].exit.ended_at))

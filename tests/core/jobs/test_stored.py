@@ -109,7 +109,7 @@ def test_a_list_with_a_time_that_cannot_be_is_none(said):
 
 def test_the_work_in_a_bucket_is_no_more_than_the_attempt_had_time_for():
     world = World(spec(**TO))
-    while world.step().do is not JobAction.START:
+    while world.step().action is not JobAction.START:
         pass
     begin = world.now
     world.write(lines.job_began("job-1", 1, None, begin))
@@ -140,7 +140,7 @@ def whole(attempt=1, status=0, reason="exited"):
 
 def gone(world):
     """The world after its machine went away under a running command, and what is seen of it."""
-    while world.step().do is not JobAction.START:
+    while world.step().action is not JobAction.START:
         pass
     there = world.machine_of(world.job)
     world.machines[there.id] = there._replace(state="terminated", terminated_at=iso(world.now))
@@ -151,56 +151,59 @@ def test_a_bucket_tells_how_a_command_ended_whose_machine_is_gone():
     world = World(spec(**TO))
     seen = replace(gone(world), stored=whole(status=7))
     step = next_step(world.job, seen, world.now)
-    assert (step.do, step.outcome, step.exit.status) == (JobAction.END, State.FAILED, 7)
+    assert (step.action, step.outcome, step.exit.status) == (JobAction.END, State.FAILED, 7)
     older = next_step(world.job, replace(seen, stored=whole(attempt=2)), world.now)
-    assert (older.do, older.interrupted) == (JobAction.RETRY, True)
+    assert (older.action, older.interrupted) == (JobAction.RETRY, True)
 
 
 def test_a_failed_command_is_tried_again_though_only_its_bucket_says_so():
     world = World(spec(retries=1, **TO))
     seen = replace(gone(world), stored=whole(status=7))
     step = next_step(world.job, seen, world.now)
-    assert (step.do, step.interrupted) == (JobAction.RETRY, False)
+    assert (step.action, step.interrupted) == (JobAction.RETRY, False)
 
 
 def test_while_a_bucket_is_silent_a_command_is_not_run_again():
     world = World(spec(**TO))
-    seen = replace(gone(world), unread="it is silent")
-    assert next_step(world.job, seen, world.now).do is JobAction.WAIT
+    seen = replace(gone(world), why_bucket_unread="it is silent")
+    assert next_step(world.job, seen, world.now).action is JobAction.WAIT
     world.write(lines.job_cancel_requested("job-1", "cancelled", "enough", "desk", world.now))
-    assert next_step(world.job, seen, world.now).do is JobAction.END
+    assert next_step(world.job, seen, world.now).action is JobAction.END
 
 
 def test_results_that_are_whole_in_a_bucket_end_the_machine_without_a_fetch():
     world = World(spec(**TO))
-    while world.step().do is not JobAction.START:
+    while world.step().action is not JobAction.START:
         pass
     world.ends(1, status=0)
     world.step()
-    assert next_step(world.job, world.seen(world.job), world.now).do is JobAction.FETCH
-    assert next_step(world.job, replace(world.seen(world.job), stored=whole()), world.now).do is JobAction.RECORD_STORED
+    assert next_step(world.job, world.seen(world.job), world.now).action is JobAction.FETCH
+    assert (
+        next_step(world.job, replace(world.seen(world.job), stored=whole()), world.now).action
+        is JobAction.RECORD_STORED
+    )
     world.write(lines.job_results_fetched("job-1", 1, 1, "s3://lab/runs/otter-1/results", "", world.now, whole=True))
-    assert next_step(world.job, world.seen(world.job), world.now).do is JobAction.TERMINATE
+    assert next_step(world.job, world.seen(world.job), world.now).action is JobAction.TERMINATE
 
 
 def test_a_command_that_ended_on_a_silent_machine_which_was_left_is_not_run_again():
     world = World(spec(**TO))
     seen = gone(world)
     world.write(lines.job_move_requested("job-1", 1, "on_demand", "it is silent", world.now))
-    assert next_step(world.job, seen, world.now).do is JobAction.RETRY
+    assert next_step(world.job, seen, world.now).action is JobAction.RETRY
     step = next_step(world.job, replace(seen, stored=whole()), world.now)
-    assert (step.do, step.outcome) == (JobAction.END, State.SUCCEEDED)
-    assert next_step(world.job, replace(seen, unread="it is silent"), world.now).do is JobAction.WAIT
+    assert (step.action, step.outcome) == (JobAction.END, State.SUCCEEDED)
+    assert next_step(world.job, replace(seen, why_bucket_unread="it is silent"), world.now).action is JobAction.WAIT
 
 
 def test_data_that_does_not_come_is_tried_again_and_in_the_end_the_job_has_not_begun():
     world = World(spec(restarts=1))
     for expected in (JobAction.RETRY, JobAction.END):
-        while world.step().do is not JobAction.START:
+        while world.step().action is not JobAction.START:
             pass
         world.ends(len(world.job.attempts), reason="data")
         step = world.step()
-        assert step.do is expected
+        assert step.action is expected
     assert world.job.outcome is State.SETUP_FAILED
 
 

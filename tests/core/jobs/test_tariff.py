@@ -15,7 +15,7 @@ from cloudgpu.core.billing.line_items import line_items
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.events.job_events import job_in_slurm, job_placed, job_requested
 from cloudgpu.core.jobs.job import Job
-from cloudgpu.core.jobs.shares import machine_assignments, tariff_cost, tariff_record_id, tariff_rows
+from cloudgpu.core.jobs.shares import machine_assignments, tariff_cost, tariff_record_id, tariff_records
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 from tests.core.costing import NOW, START, ledgers, row
@@ -62,7 +62,7 @@ def test_what_is_asked_is_in_every_grouping_once_and_to_the_last_part(ledger: An
     login, _ = row(id="cg-0")
     rows = [login, *(one for one in rows if one.id != "cg-0")]
     ended = [one for one in ended if one[0] != "cg-0"]
-    more = [*rows, *tariff_rows(jobs, rows)]
+    more = [*rows, *tariff_records(jobs, rows)]
     asked = sum(map(exact, jobs))
     for by in Grouping:
         query = CostQuery(by, UTC)
@@ -84,7 +84,7 @@ def test_what_is_asked_is_in_every_grouping_once_and_to_the_last_part(ledger: An
 def test_it_is_the_jobs_owners_and_a_kind_of_its_own() -> None:
     login, ended = row(id="cg-0")
     job = asking(1, 250_000_000, 4, slurm_run(0, 7200))
-    more = [login, *tariff_rows([job], [login])]
+    more = [login, *tariff_records([job], [login])]
     for by, key in (
         (Grouping.OWNER, "bob"),
         (Grouping.PROJECT, "vision"),
@@ -100,7 +100,7 @@ def test_a_job_that_is_free_or_in_a_cluster_of_ours_has_no_such_row() -> None:
     login, _ = row(id="cg-0")
     ours = in_slurm(2, slurm_run(0, 60, "cg-0"), members=("cg-0",))
     free = in_slurm(3, slurm_run(0, 60), members=("cg-0",), cluster=None)
-    assert tariff_rows([ours, free], [login]) == []
+    assert tariff_records([ours, free], [login]) == []
     assert tariff_cost(free, NOW) is None
 
 

@@ -114,7 +114,7 @@ class World:
         """Do one step of a watcher; `killed`: it dies when the step is done and not written down."""
         job = self.job
         step = next_step(job, self.seen(job), self.now)
-        getattr(self, f"do_{step.do.value}")(job, step, killed=killed)
+        getattr(self, f"do_{step.action.value}")(job, step, killed=killed)
         return step
 
     def running(self):
@@ -160,7 +160,7 @@ class World:
         assert not self.running(), "two commands of one job at once"
         assert attempt.number not in {number for number, _ in self.begun}, "an attempt began twice"
         self.begun.append((attempt.number, attempt.machine))
-        self.remotes[attempt.number] = RemoteState(Phase.RUNNING, self.now.timestamp(), started=self.now.timestamp())
+        self.remotes[attempt.number] = RemoteState(Phase.RUNNING, self.now.timestamp(), started_at=self.now.timestamp())
 
     def do_cancel(self, job, step, *, killed):
         reason = job.cancel[0] if job.cancel else step.outcome.value

@@ -17,7 +17,7 @@ from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_t
 import pytest
 
 from cloudgpu.core.events.log import Event, EventSummary
-from cloudgpu.core.events.projection import folded
+from cloudgpu.core.events.projection import project
 from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.model import facts, records
 from cloudgpu.core.model.facts import record_of
@@ -111,7 +111,7 @@ def test_a_subject_says_of_a_machine_what_the_machine_says_itself(subject: Any) 
 def test_a_machine_has_the_keys_that_its_type_requires_and_no_other() -> None:
     terms = {"home": "h", "policy": None, "limits": [], "price_jump": "2"}
     body = {"attempt": 1, "token": "t", "price": None, "terms": terms, "policy_by": "ada"}
-    found = folded([EventSummary(1, AT, "launch_intended", "cg-1", "intent:t", body)])
+    found = project([EventSummary(1, AT, "launch_intended", "cg-1", "intent:t", body)])
     assert found is not None
     row, said = found.state["row"], {"terms", "policy_by"}
     assert set(row) - said == {name for name in Machine._fields if name not in OPTIONAL}
@@ -210,7 +210,7 @@ LIFE = [
 
 def rich(lines: list[Event] = LIFE) -> dict[str, Any]:
     """Return the record that these lines fold to."""
-    found = folded([Event(number, *[getattr(one, name) for name in Event.__slots__[1:]]) for number, one in
+    found = project([Event(number, *[getattr(one, name) for name in Event.__slots__[1:]]) for number, one in
                     enumerate(lines, 1)])  # fmt: skip
     assert found is not None
     row: dict[str, Any] = found.state["row"]

@@ -92,7 +92,7 @@ def joint(found: list[Decision]) -> tuple[str, str, str]:
         ),
         (
             [idle(90)] * 4,
-            replace(NOBODY, ended=timedelta(minutes=59)),
+            replace(NOBODY, ended_ago=timedelta(minutes=59)),
             "ACTIVE",
             "its last job ended 59m ago",
         ),
@@ -153,7 +153,7 @@ def test_the_warning_of_a_queue_names_what_ends_a_cluster_that_cannot_be_stopped
 
 
 def test_a_queue_that_was_not_asked_is_not_said_to_need_a_start() -> None:
-    nodes, unasked = cluster(), EngineStatus(None, "not asked", asked=False)
+    nodes, unasked = cluster(), EngineStatus(None, "not asked", was_queried=False)
     assert [at for at in range(40, 80, 10) if run(nodes, at, unasked).warnings] == []
 
 
@@ -291,7 +291,7 @@ def test_the_queue_is_read_from_the_answer_of_node_0_alone() -> None:
     nodes = cluster()
     said = Report("x", minute(100), None, "frozen", engine="12|RUNNING|ann|all|2|None|x\n# end 0 100 40\n")
     first, second = (with_report(one.known(), said) for one in nodes[:2])
-    assert first.engine == replace(BUSY, ended=timedelta(seconds=60))
+    assert first.engine == replace(BUSY, ended_ago=timedelta(seconds=60))
     assert second.engine is None
     assert with_report(nodes[0].known(), replace(said, engine="")).engine == EngineStatus(None, "frozen")
 
@@ -300,7 +300,7 @@ def test_the_queue_is_read_from_the_answer_of_node_0_alone() -> None:
 
 JUDGED = st.sampled_from([None, UNKNOWN, active(), idle(61), idle(300)])
 STATES = st.sampled_from(["running", "running", "running", "stopped", "stopping", "lost", "void", "unknown"])
-ENGINES = st.sampled_from([None, NOBODY, BUSY, DEAD, HELD, replace(NOBODY, ended=timedelta(minutes=5))])
+ENGINES = st.sampled_from([None, NOBODY, BUSY, DEAD, HELD, replace(NOBODY, ended_ago=timedelta(minutes=5))])
 POLICIES = st.sampled_from([DEFAULT, END_ALL, None, replace(DEFAULT, idle=Idle(do=RuleAction.WARN))])
 
 

@@ -24,9 +24,9 @@ from cloudgpu.core.jobs.alerts import job_alert_key, late_finding
 from cloudgpu.core.jobs.deadline import (
     END_S,
     HOUR_S,
-    Choice,
     DeadlineStatus,
     Margins,
+    MarketChoice,
     SpotEvent,
     SpotHistory,
     choose,
@@ -113,7 +113,7 @@ def noticed_at(directory: Path, attempt: Attempt) -> datetime | None:
 
 def choice_of(
     session: Session, job: Job, machine: Machine | None, remote: RemoteState | None, directory: Path
-) -> Choice:
+) -> MarketChoice:
     """Return where a job with a deadline is to run now; raise or clear the alert that it will be late."""
     now = session.clock()
     record = record_observation(directory, job, remote, now)
@@ -264,12 +264,12 @@ def _copied_work_s(
     `remote` is the machine's state, and `earlier_copy` the newest copy, before the copying that made `newest_copy`. It
     can be told where `newest_copy` was the newest checkpoint on the machine then, or was finished since.
     """
-    if remote.checkpointed is None or remote.started is None:
+    if remote.checkpointed_at is None or remote.started_at is None:
         return None
     is_new = earlier_copy is None or newest_copy.number > earlier_copy.number
     if newest_copy.name != remote.checkpoints[0] and not (is_new and newest_copy.name not in remote.checkpoints):
         return None
-    return job.attempts[-1].work_before_s + max(0.0, remote.checkpointed - remote.started)
+    return job.attempts[-1].work_before_s + max(0.0, remote.checkpointed_at - remote.started_at)
 
 
 def _from_epoch(epoch: float) -> datetime:

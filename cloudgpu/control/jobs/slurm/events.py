@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.job_events import SlurmTask
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.jobs.job import Job
-    from cloudgpu.core.jobs.remote_state import EngineState
+    from cloudgpu.core.jobs.remote_state import SlurmJobState
     from cloudgpu.core.model.machine import Machine
 
 CONNECT_TIMEOUT_S = 3.0  # to read the completion log before a cluster is terminated
@@ -32,7 +32,7 @@ _TRANSITION_STATES = ("CONFIGURING", "COMPLETING", "STAGE_OUT", "SIGNALING")
 MAX_BYTES = 4_000_000  # of Slurm's completion log, from its end: the newest jobs
 
 
-def slurm_state_event(job: Job, state: EngineState, ids_by_name: Mapping[str, str], now: datetime) -> Draft | None:
+def slurm_state_event(job: Job, state: SlurmJobState, ids_by_name: Mapping[str, str], now: datetime) -> Draft | None:
     """Return the event with the state of a job in Slurm; None where the ledger has that state.
 
     `ids_by_name` has the ids of the cluster's machines by name.

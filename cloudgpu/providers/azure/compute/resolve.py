@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from cloudgpu.catalog.disktypes import tier
+from cloudgpu.catalog.disktypes import billed_tier
 from cloudgpu.catalog.read import listed_price
 from cloudgpu.core.model.instances import TAG_VOLUME
 from cloudgpu.core.model.launch import LaunchRequest, Setup, Volume
@@ -168,9 +168,9 @@ def _disk_gb(request: LaunchRequest, image: Image) -> int:
 
 def _attached_resources(request: LaunchRequest, call: Call, volume: DataVolume | None) -> Iterator[AttachedResource]:
     """Yield what is billed with the machine: a disk by its size class, an address whether it is used or not."""
-    storage_kind = tier(call.disk_sku, call.disk_gb)
+    storage_kind = billed_tier(call.disk_sku, call.disk_gb)
     for one in attached_resources(
-        request.setup, call.disk_gb, storage_kind, PUBLIC_ADDRESS, volume, lambda size: tier(VOLUME_SKU, size)
+        request.setup, call.disk_gb, storage_kind, PUBLIC_ADDRESS, volume, lambda size: billed_tier(VOLUME_SKU, size)
     ):
         yield replace(one, while_stopped=True)
 

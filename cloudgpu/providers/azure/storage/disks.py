@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from cloudgpu.catalog.disktypes import tier
+from cloudgpu.catalog.disktypes import billed_tier
 from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Volume
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
@@ -108,7 +108,7 @@ def disk(azure: Azure, raw: Raw, tags: Mapping[str, str]) -> ProviderResource:
         zone=machine.zone_of(raw),
         name=name,
         size_gb=size,
-        stored_as=tier(str((raw.get("sku") or {}).get("name") or ""), size),
+        stored_as=billed_tier(str((raw.get("sku") or {}).get("name") or ""), size),
         attached_to=machine_using(raw),
     )
 

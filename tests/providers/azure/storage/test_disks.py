@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.catalog.disktypes import tier
+from cloudgpu.catalog.disktypes import billed_tier
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.offers import Requirements
@@ -53,7 +53,7 @@ def saved(azure, server, source=ID, name="tuned-1", tags=IMAGE):
     ],
 )
 def test_a_disk_is_billed_by_the_next_larger_tier(sku, size, said):
-    assert tier(sku, size) == said
+    assert billed_tier(sku, size) == said
 
 
 def test_a_system_disk_has_the_tags_of_its_launch_and_says_who_uses_it(account, sdk):
