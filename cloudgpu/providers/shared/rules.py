@@ -34,14 +34,13 @@ def gpus_of(kind: str, name: str) -> tuple[Accelerator, ...]:
         return ()
 
 
-def ssh_sources(network: Network, own_cidr: str) -> dict[str, str]:
-    """Return the CIDRs that may open SSH at a launch, by label: `--ssh-from`, or the network's `own_cidr` without it.
+def ssh_sources(network: Network, *own_cidrs: str) -> dict[str, str]:
+    """Return the CIDRs that may open SSH at a launch, by label: `--ssh-from`, or the network's `own_cidrs` without it.
 
     Nobody is named for a machine without a public address or behind a jump host: it is reached from the inside.
     """
-    if not network.ssh_from:
-        return {INSIDE: own_cidr}
-    return {CALLER if number == 1 else f"{CALLER}-{number}": cidr for number, cidr in enumerate(network.ssh_from, 1)}
+    label, cidrs = (CALLER, network.ssh_from) if network.ssh_from else (INSIDE, own_cidrs)
+    return {label if number == 1 else f"{label}-{number}": cidr for number, cidr in enumerate(cidrs, 1)}
 
 
 def time_of_tag(text: str) -> datetime | None:

@@ -41,13 +41,11 @@ def placement(azure: Azure, region: str, network_setup: Network) -> NetworkPlace
         pending_network = pool.submit(_network, azure, region, network_setup.subnet)
         pool.submit(_check_group, azure, region, network_setup.security_group).result()
     named_network = pending_network.result()
-    if network_setup.security_group is not None:
-        return NetworkPlacement(network_setup.subnet, network_setup.security_group, {})
-    cidr = _cidr(named_network) if named_network else NETWORK_CIDR
+    own_cidrs = _ipv4_cidrs(named_network) if named_network else [NETWORK_CIDR]
     return NetworkPlacement(
         network_setup.subnet,
-        None,
-        ssh_sources(network_setup, cidr),
+        network_setup.security_group,
+        {} if network_setup.security_group is not None else ssh_sources(network_setup, *own_cidrs),
         _subnet_remarks(named_network, network_setup.subnet),
     )
 
@@ -83,9 +81,9 @@ def _subnet(network: Raw, id_: str) -> Raw | None:
     return next((one for one in subnets if str(one.get("name") or "").lower() == name), None)
 
 
-def _cidr(network: Raw) -> str:
+def _ipv4_cidrs(network: Raw) -> list[str]:
     spaces = (properties_of(network).get("addressSpace") or {}).get("addressPrefixes") or ()
-    return next((str(one) for one in spaces if ":" not in str(one)), NETWORK_CIDR)
+    return [str(one) for one in spaces if ":" not in str(one)] or [NETWORK_CIDR]
 
 
 def _subnet_remarks(network: Raw | None, subnet: str | None) -> tuple[str, ...]:

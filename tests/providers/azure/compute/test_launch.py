@@ -206,6 +206,30 @@ def test_somebody_elses_network_and_group_are_used_as_they_are(azure_arm, provid
         provider.allow(found.id, "caller", CALLER)
 
 
+def test_a_subnets_own_group_is_named_beside_the_users_and_all_its_networks_ranges_may_connect(azure_arm, provider, sdk):
+    sdk.group("theirs")
+    groups = sdk.network.network_security_groups
+    rules = {"location": "eastus", "properties": {"securityRules": []}}
+    subnets_own, users = (
+        groups.begin_create_or_update("theirs", name, rules).result().id for name in ("subnets", "users")
+    )
+    properties = {"addressPrefix": "10.8.1.0/24", "networkSecurityGroup": {"id": subnets_own}}
+    space = {
+        "addressSpace": {"addressPrefixes": ["10.9.0.0/16", "fd00::/48", "10.8.0.0/16"]},
+        "subnets": [{"name": "lab", "properties": properties}],
+    }
+    networks = sdk.network.virtual_networks
+    networks.begin_create_or_update("theirs", "net", {"location": "eastus", "properties": space}).result()
+    subnet = networks.get("theirs", "net").subnets[0].id
+    remark = "the subnet has a security group of its own, which has to let the caller in, too: cloudgpu leaves it alone"
+    for group in (users, None):
+        setup = replace(USUAL, network=Network(subnet=subnet, security_group=group))
+        attempt = attempt_at(provider, setup=setup)
+        assert remark in provider.resolve(attempt.request, offered(provider)).remarks
+    found = launched(provider, attempt)
+    assert dict(provider.allowed(found.id)) == {"inside": "10.9.0.0/16", "inside-2": "10.8.0.0/16"}
+
+
 # Never two
 
 
