@@ -177,13 +177,13 @@ def _change_settings(
     )
 
     values = {name: parse_setup_value(name, options[name]) for name in QUESTIONS if options[name] is not None}
-    new_hosts = [read_host(text) for text in hosts]
+    existing_setup = find_existing_setup(os.environ)
+    new_hosts = [read_host(existing_setup, text) for text in hosts]
     login_key = None if key is None else parse_login_key(key, new_hosts)
     may_ask = _may_ask(yes=yes)
-    existing_setup = find_existing_setup(os.environ)
     if may_ask and not new_hosts:
         values = _ask_values(existing_setup, values)
-        new_hosts = _ask_hosts()
+        new_hosts = _ask_hosts(existing_setup)
     elif existing_setup.text is None and not may_ask and "owner" not in values and not new_hosts:
         raise _option_needed("--owner", "There is no config.toml yet, and no terminal to ask who machines are for.")
     keys = [(host, _confirmed_host_key(existing_setup, host, fingerprints, may_ask=may_ask)) for host in new_hosts]
@@ -221,12 +221,12 @@ def _option_needed(option: str, message: str) -> InvalidRequest:
 
 
 def _ask_values(setup: ExistingSetup, values: dict[str, str | Decimal]) -> dict[str, str | Decimal]:
-    """Ask for every value that no option gave. An unchanged value is not written."""
+    """Ask for every value that no option gave, where it is clear where it belongs. An unchanged one is not written."""
     from cloudgpu.control.setup.init import parse_setup_value
 
     sys.stderr.write("Enter keeps the value in brackets.\n")
     for name, question in QUESTIONS.items():
-        if name not in values:
+        if name not in values and setup.is_clear(name):
             default = setup.current_value(name)
             is_guess = name == "owner" and setup.text is None  # a login name is a guess: write down what was confirmed
             question_text = f"{question}: {', '.join(complete_provider(''))}, any" if name == "provider" else question
@@ -236,11 +236,12 @@ def _ask_values(setup: ExistingSetup, values: dict[str, str | Decimal]) -> dict[
     return values
 
 
-def _ask_hosts() -> list[Host]:
+def _ask_hosts(setup: ExistingSetup) -> list[Host]:
     from cloudgpu.control.setup.init import read_host
 
     hosts: list[Host] = []
-    while (host := _ask_until_valid("A machine of your own, as name=user@host[:port]", "none", read_host)) is not None:
+    parse = partial(read_host, setup)
+    while (host := _ask_until_valid("A machine of your own, as name=user@host[:port]", "none", parse)) is not None:
         hosts.append(host)
     return hosts
 

@@ -45,6 +45,15 @@ class ExistingSetup:
     settings: Settings
     table: Mapping[str, Any]
 
+    def is_clear(self, name: str) -> bool:
+        """Say whether it is clear where a setting belongs: not for power figures of several accounts of this computer."""
+        if name not in ELECTRICITY_KEYS:
+            return True
+        try:
+            return bool(default_account_of(self.settings, "local"))
+        except InvalidRequest:
+            return False
+
     def current_value(self, name: str) -> str:
         """Return a setting's current value, or its default, as a user types it; empty for not known."""
         if name in ELECTRICITY_KEYS:
@@ -57,7 +66,7 @@ class ExistingSetup:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """An on-premises machine, as `--host` names it: `name=user@host:port`. `user` is empty for none."""
+    """An on-premises machine, as `--host` names it: `name=user@host:port`. `user` is empty where none was named."""
 
     name: str
     host: str
@@ -135,8 +144,11 @@ def _check_kind(kind: str) -> None:
             load(kind)
 
 
-def read_host(text: str) -> Host:
-    """Return what `name=user@host:port` says; the user and the port may be left out. Raises InvalidRequest."""
+def read_host(setup: ExistingSetup, text: str) -> Host:
+    """Return what `name=user@host:port` says; the user and the port may be left out. Raises InvalidRequest.
+
+    Without a port it has the one that config.toml has for this host, else 22.
+    """
     match = _HOST_OPTION.fullmatch(text.strip())
     if match is None:
         raise _invalid_host_error(text, "is not name=user@host:port")
@@ -149,7 +161,9 @@ def read_host(text: str) -> Host:
     is_number = port is None or (port.isascii() and port.isdecimal() and len(port) <= len(str(HIGHEST_PORT)))
     if not is_number or not 1 <= int(port or 22) <= HIGHEST_PORT:
         raise _invalid_host_error(text, f"has no port from 1 to {HIGHEST_PORT}")
-    return Host(match["name"], host, int(port or 22), user or "")
+    current_port = (_current_entry(setup, match["name"]) or {}).get("port")
+    default_port = current_port if isinstance(current_port, int) else 22
+    return Host(match["name"], host, int(port or default_port), user or "")
 
 
 def _invalid_host_error(text: str, problem: str) -> InvalidRequest:
@@ -180,7 +194,7 @@ def parse_login_key(text: str, hosts: Sequence[Host]) -> str:
 
 def known_host_key(setup: ExistingSetup, host: Host) -> str | None:
     """Return the public host key that the file has for this host, or None."""
-    return next((entry.get("host_key") for entry in _hosts_in_config(setup) if entry.get("name") == host.name), None)
+    return (_current_entry(setup, host.name) or {}).get("host_key")
 
 
 def matches_fingerprint(key: str, fingerprints: Sequence[str], host: Host) -> bool:
@@ -212,10 +226,12 @@ def draft_settings(
     Raises InvalidRequest where the file would be invalid, as with a lease longer than `renew_until`.
     """
     text = setup.text or ""
-    local = default_account_of(setup.settings, "local")
-    for name in (*TOP_LEVEL_KEYS, *ELECTRICITY_KEYS):
+    for name in TOP_LEVEL_KEYS:
         if name in values:
-            text = set_value(text, ("accounts", local, name) if name in ELECTRICITY_KEYS else (name,), values[name])
+            text = set_value(text, (name,), values[name])
+    for name in ELECTRICITY_KEYS:
+        if name in values:
+            text = set_value(text, ("accounts", default_account_of(setup.settings, "local"), name), values[name])
     if hosts:
         text = _with_hosts(setup, text, hosts, login_key)
     return make_draft(setup, text)
@@ -260,6 +276,10 @@ def _hosts_in_config(setup: ExistingSetup) -> list[dict[str, Any]]:
     """Return the on-premises hosts in config.toml, each as its TOML table."""
     table = value_at(setup.table, ("accounts", default_account_of(setup.settings, "ssh"), "hosts"))
     return [entry for entry in table if isinstance(entry, dict)] if isinstance(table, list) else []
+
+
+def _current_entry(setup: ExistingSetup, host: str) -> dict[str, Any] | None:
+    return next((entry for entry in _hosts_in_config(setup) if entry.get("name") == host), None)
 
 
 def _with_hosts(setup: ExistingSetup, text: str, hosts: Sequence[tuple[Host, str]], login_key: str | None) -> str:

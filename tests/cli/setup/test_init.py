@@ -160,7 +160,7 @@ def test_on_a_terminal_it_asks_says_what_is_wrong_and_asks_again(cloudgpu):
 @pytest.mark.soak
 def test_who_says_no_changes_nothing(cloudgpu):
     status, shown = on_terminal(cloudgpu, ["init"], ["ada", "", "", "", "", "", "", "n"])
-    assert status == 0
+    assert status == 0, shown
     assert "Nothing was written." in shown
     assert not (cloudgpu.home / "config.toml").exists()
 
@@ -184,6 +184,29 @@ def test_a_host_is_taken_up_with_the_key_whose_fingerprint_was_given(cloudgpu, s
         "host_key": " ".join(server.host_key.public_line.split()[:2]),
     }
     assert cloudgpu("init", "--yes", *host, "-o", "json").json["written"] is False  # its key is known by now
+
+
+def test_what_is_left_out_of_a_known_host_stays_as_it_is(cloudgpu, server):
+    key = " ".join(server.host_key.public_line.split()[:2])
+    cloudgpu.config(
+        f'[accounts.ssh]\nhosts = [{{name = "box", host = "localhost", port = {server.port}, user = "ada", '
+        f'host_key = "{key}"}}]\n'
+    )
+    done = cloudgpu("init", "--yes", "--host", "box=127.0.0.1", "-o", "json")
+    assert (done.code, done.json["written"]) == (0, True), done.err
+    (entry,) = config(cloudgpu)["accounts"]["ssh"]["hosts"]
+    assert entry == {"name": "box", "host": "127.0.0.1", "port": server.port, "user": "ada", "host_key": key}
+
+
+def test_two_accounts_of_this_computer_refuse_power_figures_alone(cloudgpu):
+    text = '[accounts.desk]\nprovider = "local"\n\n[accounts.bench]\nprovider = "local"\n'
+    cloudgpu.config(text)
+    assert cloudgpu("init", "--yes", "--owner", "grace").code == 0
+    assert config(cloudgpu)["owner"] == "grace"
+    done = cloudgpu("init", "--yes", "--watts", "350", "-o", "json")
+    assert (done.code, done.json["error"]["field"]) == (2, "accounts")
+    status, shown = on_terminal(cloudgpu, ["init"], ["", "thesis", "", "", "", "y"])
+    assert (status, config(cloudgpu)["project"]) == (0, "thesis"), shown
 
 
 @pytest.mark.soak
