@@ -36,11 +36,11 @@ print(f"in a notebook on {platform.node()}")
 
 
 def command(*, output: Output = Format.TEXT) -> None:
-    """Run the whole job on this computer: everything is real except the cloud.
+    """Show a launch from beginning to end on this computer: everything is real except the cloud.
 
     Launches a local machine, verifies its SSH key, opens Jupyter through the tunnel and runs a notebook cell. Shows
-    activity, and cost compared with an owned desktop. Then it stops the machine, ends it, and proves that nothing is
-    left. Your settings and your ledger are not touched.
+    whether the machine is in use, and what it has cost, compared with a desktop of your own. Then it stops the machine,
+    ends it, and checks that no machine, file or process of it is left. Your settings and your ledger are not touched.
     """
     from cloudgpu.control.outage.opening import open_session
 
@@ -187,6 +187,7 @@ def _run_notebook(session: Session, machine: Machine, narrator: _Narrator) -> tu
 
 
 def _wait_until_active(get_status: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the agent's status once it is ACTIVE, else that after 20 seconds: the demo shows it as it is."""
     deadline = time.monotonic() + 20
     while True:
         status = get_status()
@@ -227,7 +228,10 @@ def _check_nothing_left(session: Session, narrator: _Narrator) -> DemoRemains:
 
 
 def _count_processes(directory: str) -> int:
-    """Count the processes that were started in this directory, whatever their parent is by now; 0 without /proc."""
+    """Count other processes with this directory in their environment or command line: programs of a demo's machine.
+
+    Whatever their parent is by now. 0 without /proc.
+    """
     count = 0
     for process_directory in Path("/proc").glob("[0-9]*"):
         if process_directory.name == str(os.getpid()):
@@ -268,4 +272,5 @@ def _clean_up(session: Session, root: Path, *, keep_files: bool) -> None:
         raise
     if not keep_files:
         shutil.rmtree(root, ignore_errors=True)
-    underway.set_final_message("Interrupted. The demo's machine is ended, and nothing of it is left.")
+    remains = f"its files are in {root}" if keep_files else "nothing of it is left"
+    underway.set_final_message(f"Interrupted. The demo's machine is ended, and {remains}.")

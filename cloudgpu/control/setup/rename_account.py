@@ -17,7 +17,8 @@ from cloudgpu.control.setup import init
 from cloudgpu.control.setup.init import ExistingSetup
 from cloudgpu.core.events.account_names import hosts_in
 from cloudgpu.core.events.general_events import account_renamed
-from cloudgpu.core.model.identity import SSH_HOST, account_text, is_on_computer, may_cost_money
+from cloudgpu.core.model.facts import RecordedIdentity
+from cloudgpu.core.model.identity import LOCAL, SSH_HOST, account_text, is_on_computer, may_cost_money
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
 from cloudgpu.errors import InvalidRequest, NotReachableHere
@@ -144,7 +145,9 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
     machines = tuple(machine for machine in recorded if not machine.is_named_resource and may_cost_money(machine))
     _check_files(target, machines)
     draft = _draft_with_new_name(setup, target, new) if target.is_in(setup) else None
-    if draft is None:
+    if draft is not None:
+        _check_name_is_free(session, target, renamed)
+    else:
         if not renamed.is_in(setup):
             find_account_or_host(session, setup, new, OPTION)  # raises, with known names, for an unknown one
             raise InvalidRequest(
@@ -217,6 +220,37 @@ def _draft_with_new_name(setup: init.ExistingSetup, target: AccountOrHost, new: 
 def _with_new_default(text: str, setup: init.ExistingSetup, target: AccountOrHost, new: str) -> str:
     is_default = target.host is None and value_at(setup.table, ("account",)) == target.account
     return set_value(text, ("account",), new) if is_default else text
+
+
+def _check_name_is_free(session: Session, target: AccountOrHost, renamed: AccountOrHost) -> None:
+    """Raise InvalidRequest where the ledger has machines of another account or host under the new name.
+
+    Those of this one may be there: it had that name before. Accounts of other computers (`local`) may share a name.
+    """
+    compared = set[tuple[str, RecordedIdentity]]()
+    for machine in session.ledger.billable_machines():
+        identity, of_its_provider = machine.identity, replace(renamed, kind=machine.provider)
+        if identity is None or identity.kind == LOCAL or (machine.region, identity) in compared:
+            continue
+        if any(of_its_provider.machines_of(session, [machine])):
+            compared.add((machine.region, identity))
+            if not _is_of_target(session, target, machine):
+                raise InvalidRequest(
+                    f"{machine.name} was launched at {account_text(machine)}, which is not {target.text}.",
+                    field=OPTION,
+                    value=renamed.name,
+                    next="Give it a name that the ledger does not know.",
+                )
+
+
+def _is_of_target(session: Session, target: AccountOrHost, machine: Machine) -> bool:
+    """Say whether a machine was launched at this account or host, which is asked for its identity."""
+    if machine.provider != target.kind:
+        return False
+    try:
+        return identity_of(session, target.account, target.host or machine.region).is_of(machine.identity)
+    except NotReachableHere:
+        return not may_cost_money(machine)  # it ended long ago, and its host need not answer any more
 
 
 def _check_is_same(session: Session, renamed: AccountOrHost, machines: tuple[Machine, ...]) -> None:

@@ -102,6 +102,7 @@ def test_a_signal_whose_interrupt_is_lost_in_a_finalizer_ends_it_at_the_next_ste
 
 
 FAILS = """
+from cloudgpu import underway
 from cloudgpu.cli.setup import demo
 from cloudgpu.errors import StopUnproved
 
@@ -113,6 +114,7 @@ try:
     demo.command()
 except StopUnproved as error:
     print(error.next)
+    print(underway.abort_message())
 """
 
 
@@ -122,7 +124,10 @@ def test_what_a_demo_has_left_stays_to_be_reported(tmp_path):
         [sys.executable, "-c", FAILS], env=environ, capture_output=True, text=True, check=True, timeout=60
     )
     (home,) = tmp_path.iterdir()
-    assert done.stdout.strip() == f"Please report this, with what is in {home}."
+    assert done.stdout.splitlines() == [
+        f"Please report this, with what is in {home}.",
+        f"Interrupted. The demo's machine is ended, and its files are in {home}.",
+    ]
 
 
 def test_a_demo_that_cannot_begin_leaves_no_directory(tmp_path):

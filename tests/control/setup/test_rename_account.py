@@ -93,6 +93,27 @@ def test_no_account_is_renamed_onto_another_one(two):
     assert two.refused("old", "lab").startswith(f"{row.name} was launched at fake account old, and lab is another")
 
 
+def test_a_name_under_which_the_ledger_has_another_account_is_refused(two):
+    """Their machines would appear under one name, and a budget for one would count both."""
+    two.file.write_text(two.file.read_text() + two.new_table.replace("old.json", "closed.json"))
+    two.session = two.opened()
+    row = two.up(account="new").machine
+    two.end(row)
+    two.file.write_text(two.file.read_text().replace(two.new_table.replace("old.json", "closed.json"), ""))
+    two.session = two.opened()
+    words = f"{row.name} was launched at fake account closed, which is not [accounts.old]."
+    assert two.refused("old", "new") == words
+
+
+def test_an_account_takes_back_the_name_that_its_machines_were_launched_under(two):
+    row = two.machine()
+    two.file.write_text(two.file.read_text().replace("accounts.old", "accounts.new"))
+    two.session = two.opened()
+    two.rename("new", "old")
+    assert used_accounts(two.session) == ["lab", "local", "old"]
+    terminate_one(two.session, row, why="test")
+
+
 def test_names_that_mean_nothing_are_refused(two):
     two.machine()
     assert two.refused("odl", "new").endswith("did you mean 'old'?")

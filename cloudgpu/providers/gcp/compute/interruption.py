@@ -42,7 +42,7 @@ def end_reasons(gcp: Gcp, machines: Iterable[Raw]) -> Mapping[str, str]:
 
     Running machines are skipped: without one that has ended lately no call is made. One call for spot machines, one for
     other ends; where the list of all zones does not answer, one for each of their zones. Operations that cannot be read
-    raise nothing: then the reason_by_events is not known.
+    raise nothing: then only ends by the machine's own timer are explained.
     """
     ended = [machine for machine in machines if machine.get("status") == "TERMINATED"]
     reasons = {id_of(machine): TIMER_REASON for machine in ended if _is_stopped_by_timer(machine)}
