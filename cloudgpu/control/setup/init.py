@@ -46,7 +46,7 @@ class ExistingSetup:
     table: Mapping[str, Any]
 
     def is_clear(self, name: str) -> bool:
-        """Say whether it is clear where a setting belongs: not for power figures of several accounts of this computer."""
+        """Say whether it is clear where a setting belongs; power figures need one account of this computer."""
         if name not in ELECTRICITY_KEYS:
             return True
         try:

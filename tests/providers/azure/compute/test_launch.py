@@ -206,7 +206,9 @@ def test_somebody_elses_network_and_group_are_used_as_they_are(azure_arm, provid
         provider.allow(found.id, "caller", CALLER)
 
 
-def test_a_subnets_own_group_is_named_beside_the_users_and_all_its_networks_ranges_may_connect(azure_arm, provider, sdk):
+def test_a_subnets_own_group_is_named_beside_the_users_and_all_its_networks_ranges_may_connect(
+    azure_arm, provider, sdk
+):
     sdk.group("theirs")
     groups = sdk.network.network_security_groups
     rules = {"location": "eastus", "properties": {"securityRules": []}}
