@@ -14,7 +14,7 @@ from cloudgpu.agent.files import load, lock, read_text
 
 
 def is_running(directory: Path) -> bool:
-    """Tell whether JupyterLab runs: its process holds a lock on the file `alive`, which it got from who started it."""
+    """Tell whether JupyterLab runs: its process inherited a lock on the file `alive` from the one that started it."""
     with suppress(FileNotFoundError), (directory / "alive").open("r+") as file:
         return not lock(file, fcntl.LOCK_SH)
     return False
@@ -23,7 +23,8 @@ def is_running(directory: Path) -> bool:
 def kernels(directory: Path) -> Any:
     """Return JupyterLab's kernels, as its API describes them; none when it was not started or was shut down.
 
-    Raises when they cannot be known, OSError while it starts and after it died.
+    Raises when they cannot be known, OSError while it starts and after it died. If it answers with an error, returns
+    that JSON object, which is no list of kernels: reading it as one raises.
     """
     server_record = load(directory / "server.json")
     if is_running(directory):

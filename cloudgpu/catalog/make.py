@@ -40,7 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     if options.take:
-        copy_facts(options.take, options.here / "facts")
+        empty_tables = copy_facts(options.take, options.here / "facts")
+        if empty_tables:
+            sys.stderr.write(f"{options.take}: nothing to take from {', '.join(empty_tables)}; no table was changed\n")
+            return 1
     facts = read_facts(options.here / "facts")
     errors = [*facts_errors(facts)]
     if not errors:
@@ -75,16 +78,25 @@ def read_table(file: Path) -> list[rules.CsvRow]:
         return list(csv.DictReader(text))
 
 
-def copy_facts(source: Path, target: Path) -> None:
-    """Copy the rows of `rules.PROVIDERS_LISTED_BY_REGION`, in regions that anyone may use, to `target`."""
-    target.mkdir(parents=True, exist_ok=True)
-    for name in COPIED_TABLES:
-        rows = [
+def copy_facts(source: Path, target: Path) -> list[str]:
+    """Copy the rows of `rules.PROVIDERS_LISTED_BY_REGION`, in regions that anyone may use, to `target`.
+
+    Where that leaves a table without rows, nothing is copied; returns the files of such tables.
+    """
+    tables = {
+        f"{name}.csv": [
             row
             for row in read_table(source / f"{name}.csv")
             if rules.is_supported(row) and row.get("cloud", "aws") in rules.PROVIDERS_LISTED_BY_REGION
         ]
-        (target / f"{name}.csv").write_text(_as_csv(rows), encoding="utf-8", newline="")
+        for name in COPIED_TABLES
+    }
+    empty_tables = [file_name for file_name, rows in tables.items() if not rows]
+    if not empty_tables:
+        target.mkdir(parents=True, exist_ok=True)
+        for file_name, rows in tables.items():
+            (target / file_name).write_text(_as_csv(rows), encoding="utf-8", newline="")
+    return empty_tables
 
 
 def _as_csv(rows: list[rules.CsvRow]) -> str:

@@ -37,6 +37,20 @@ def test_other_providers_and_restricted_regions_are_not_taken(tmp_path):
     assert (tmp_path / "taken" / "prices.csv").read_bytes() == (HERE / "facts" / "prices.csv").read_bytes()
 
 
+def test_a_table_with_nothing_to_take_is_named_and_no_table_is_changed(tmp_path, capsys):
+    source, here = tmp_path / "source", tmp_path / "here"
+    shutil.copytree(HERE / "facts", source)
+    shutil.copytree(HERE / "facts", here / "facts")
+    header, row, *_ = (source / "gpus.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    (source / "gpus.csv").write_text(header + row, encoding="utf-8")
+    file = source / "quotas.csv"
+    file.write_text(file.read_text(encoding="utf-8").splitlines(keepends=True)[0], encoding="utf-8")
+    assert make.main(["--here", str(here), "--take", str(source)]) == 1
+    assert capsys.readouterr().err == f"{source}: nothing to take from quotas.csv; no table was changed\n"
+    for name in make.COPIED_TABLES:
+        assert (here / "facts" / f"{name}.csv").read_bytes() == (HERE / "facts" / f"{name}.csv").read_bytes()
+
+
 @pytest.fixture
 def copy(tmp_path):
     shutil.copytree(HERE / "facts", tmp_path / "facts")

@@ -400,7 +400,7 @@ ON_A_MACHINE = [
     Case("hold amber-fox --yes 2020-01-01T00:00+00:00", "UNTIL", "is in the past", "in the near future"),
     Case("hold amber-fox --yes 2030-01-01T00:00", "UNTIL", "with its zone", "+01:00"),
     Case("hold amber-fox --yes 9999-12-31T23:59:59+00:00", "UNTIL", "ten years", "in the near future"),
-    Case("hold amber-fox --yes 2h --release", "UNTIL", "a hold always has an end", "--release"),
+    Case("hold amber-fox --yes 2h --release", "UNTIL", "UNTIL and --release exclude each other", "--release"),
     Case("extend amber-fox later --yes", "BY", "'later' is not a duration", DURATION),
     Case("extend amber-fox 0h --yes", "BY", "'0h' is not a duration", DURATION),
     Case("cp not-there.csv amber-fox:", "SOURCE", "not-there.csv does not exist", "Correct the path"),

@@ -335,7 +335,7 @@ def check_hold_options(name: str, until: object, *, release: bool) -> None:
     """Raise InvalidRequest unless there is exactly one of UNTIL and --release."""
     if release == (until is not None):
         raise InvalidRequest(
-            "UNTIL is missing: a hold always has an end.",
+            "UNTIL and --release exclude each other." if release else "UNTIL is missing: a hold always has an end.",
             field="UNTIL",
             value=None if until is None else str(until),
             next=f"For example: cloudgpu hold {name} 2h, or: cloudgpu hold {name} --release",

@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, time, timedelta
 from typing import TYPE_CHECKING, TypedDict
 
@@ -126,25 +128,30 @@ def cron_environment() -> dict[str, str]:
 
 def _run_as_cron(command: str, environ: Mapping[str, str]) -> tuple[int, InnerReport]:
     """Run the command as cron would; return its exit code and what it reports."""
-    try:
-        finished = subprocess.run(  # noqa: S603  (the command that cron would run)
-            ["/bin/sh", "-c", command], env=dict(environ), cwd=environ["HOME"], stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        timeout_error = ProviderUnavailable(
-            f"It did not end within {TIMEOUT_S // 60} minutes.", next="Run: cloudgpu reap --dry-run"
-        )
-        return timeout_error.exit_code, _error_report(timeout_error)
+    with subprocess.Popen(  # noqa: S603  (the command that cron would run)
+        ["/bin/sh", "-c", command], env=dict(environ), cwd=environ["HOME"], stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            stdout, stderr = process.communicate(timeout=TIMEOUT_S)
+        except BaseException as error:  # ctrl-C, too: it does not reach another session
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with all that the shell started
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            timeout_error = ProviderUnavailable(
+                f"It did not end within {TIMEOUT_S // 60} minutes.", next="Run: cloudgpu reap --dry-run"
+            )
+            return timeout_error.exit_code, _error_report(timeout_error)
     report: InnerReport = {"run": None, "credentials": [], "error": None}
     try:
-        report.update(json.loads(finished.stdout))
+        report.update(json.loads(stdout))
     except ValueError:
-        output = (finished.stderr or finished.stdout).strip().splitlines()
+        output = (stderr or stdout).strip().splitlines()
         last_line = output[-1] if output else "it printed nothing"
         start_error = CloudgpuError(f"cloudgpu does not start there: {last_line}", next="Look at the command above.")
-        return finished.returncode or start_error.exit_code, _error_report(start_error)
-    return finished.returncode, report
+        return process.returncode or start_error.exit_code, _error_report(start_error)
+    return process.returncode, report
 
 
 def _error_report(error: CloudgpuError) -> InnerReport:
@@ -231,8 +238,8 @@ def lasts_until_morning(credential: Credential, morning: datetime) -> bool | Non
 
 def next_morning(now: datetime) -> datetime:
     """Return eight in the morning after the night that comes, where this computer is."""
-    local = now.astimezone()
-    morning = local.replace(hour=MORNING_TIME.hour, minute=0, second=0, microsecond=0)
-    while morning - local < MIN_TIME_TO_MORNING:
-        morning += timedelta(days=1)
+    day = now.astimezone().date()
+    # combined without an offset: that of `now` is not the one of the morning after a change of the clocks
+    while (morning := datetime.combine(day, MORNING_TIME).astimezone()) - now < MIN_TIME_TO_MORNING:
+        day += timedelta(days=1)
     return morning

@@ -6,8 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -16,6 +18,7 @@ from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.scheduler import cron_test
 from cloudgpu.control.scheduler.cron import apply_change, plan_install, plan_remove, show_cron
 from cloudgpu.control.scheduler.cron_test import (
     cron_test_document,
@@ -26,7 +29,7 @@ from cloudgpu.control.scheduler.cron_test import (
 )
 from cloudgpu.control.scheduler.redaction import SECRET_VARIABLES
 from cloudgpu.core.model.offers import Requirements
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
 from tests.cli.many import QuickProgram, shared
 from tests.cli.program import Program
@@ -341,6 +344,17 @@ def test_a_program_that_has_gone_since_it_was_installed_is_found_by_the_trial(ta
     assert "/nowhere/python" in found["command"]
 
 
+def test_a_trial_that_takes_too_long_is_ended_with_all_that_it_started(monkeypatch, tmp_path):
+    monkeypatch.setattr(cron_test, "TIMEOUT_S", 1)
+    numbers = tmp_path / "numbers"
+    command = f"sleep 300 & echo $$ $! > {numbers}; wait"
+    code, report = cron_test._run_as_cron(command, {**cron_test.cron_environment(), "HOME": str(tmp_path)})
+    assert (code, report["error"]["kind"]) == (ProviderUnavailable.exit_code, ProviderUnavailable.kind)
+    for number in map(int, numbers.read_text().split()):
+        stat = Path(f"/proc/{number}/stat")  # of one that has ended, or waits to be reaped
+        assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX", number
+
+
 @pytest.mark.soak
 def test_what_would_fail_at_night_is_said_by_day(tmp_path):
     cloudgpu = Program(tmp_path / "home")
@@ -406,6 +420,19 @@ def test_a_night_is_at_least_eight_hours_long():
         morning = next_morning(now)
         assert timedelta(hours=8) <= morning - now < timedelta(hours=33)
         assert morning.astimezone().hour == 8
+
+
+@pytest.mark.parametrize("day", [datetime(2026, 3, 28, tzinfo=UTC), datetime(2026, 10, 24, tzinfo=UTC)])
+def test_the_morning_after_a_change_of_the_clocks_is_at_eight_by_the_new_time(monkeypatch, day):
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        for hour in range(24):
+            morning = next_morning(day + timedelta(hours=hour))
+            assert morning.astimezone(ZoneInfo("Europe/Berlin")).hour == 8
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_tonight_says_what_ends_before_the_morning_by_which_rule_and_not_what_ends_later():
