@@ -238,9 +238,10 @@ class Tunnel:
             while not self._ended.is_set():
                 try:
                     client, _ = listener.accept()
-                except OSError as error:
-                    if error.errno in (errno.EMFILE, errno.ENFILE):
-                        self._ended.wait(POLL_S)  # too many open files: new clients wait in the system's queue
+                except (TimeoutError, ConnectionAbortedError):  # nobody came, or somebody left again
+                    continue
+                except OSError:  # too many open files or no memory, say: new clients wait in the system's queue
+                    self._ended.wait(POLL_S)
                     continue
                 thread = threading.Thread(target=self._serve, args=(client,), name="tunnel-client", daemon=True)
                 self._clients[client] = thread

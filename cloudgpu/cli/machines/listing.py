@@ -174,7 +174,7 @@ def _pending_lines(machines: list[MachineDocument]) -> list[str]:
 def _still_billed_lines(machines: list[MachineDocument]) -> list[str]:
     """Return which machines are stopped and still billed as if they ran, and what ends that."""
     names = [machine["name"] for machine in machines if machine["state"] == "stopped" and machine["billed"]]
-    why = "it was shut down from inside, and is still billed until cloudgpu stop"
+    why = "it is shut down, and is still billed until cloudgpu stop"
     return [paragraph(f"{name}: {why} {name}.") for name in names]
 
 

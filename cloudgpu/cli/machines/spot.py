@@ -26,13 +26,13 @@ def command(
     """
     from cloudgpu.cli.render import when
     from cloudgpu.control.lifecycle.interruption import rehearsal_document, rehearse
-    from cloudgpu.control.team.authorization import check_may
+    from cloudgpu.control.team.authorization import check_right
     from cloudgpu.core.values.times import iso
 
     del action
     session = open_session()
     machine = session.find_one(name, "a rehearsal")
-    check_may(session, machine, "interrupt")
+    check_right(session, machine, "interrupt")
     confirm(f"Interrupt {machine.name}? It will be taken away after its notice.", yes=yes)
     taken_at = rehearse(session, machine)
     taken_text = when(iso(taken_at), session.clock())

@@ -46,7 +46,7 @@ def command(
     """
     from cloudgpu.control.inputs.launch_request import check_reason, parse_optional_duration
     from cloudgpu.control.launch.restore import check_max_price, settle_restore
-    from cloudgpu.control.team.authorization import check_may, check_override
+    from cloudgpu.control.team.authorization import check_override, check_right
     from cloudgpu.core.values.typed import parse_price
     from cloudgpu.views.machines import machine_document
 
@@ -61,7 +61,7 @@ def command(
         parse_price(max_price),
     )
     machine, *other_nodes = session.find_all_nodes(name, "start")
-    check_may(session, machine, "start")
+    check_right(session, machine, "start")
     check_override(session, start_options.override)
     if machine.cluster_node:
         check_max_price(machine, start_options.max_price, move_it=move)

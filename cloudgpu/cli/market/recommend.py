@@ -185,7 +185,9 @@ def _desktops_text(document: RecommendDocument, *, verbose: bool = True) -> str:
         for desktop in (document["desktops"] if verbose else document["desktops"][:SHORT_ROWS])
     ]
     headings = ["BUY", "CARD", "EACH", "DESKTOP", "WATTS", "FROM H/WEEK", "PAID OFF"]
-    column_count = len(headings) - (document["hours_per_week"] is None) - 2 * (not document["machines"])
+    # PAID OFF needs the hours and a machine to rent, FROM H/WEEK only the machine.
+    left_out_count = 2 if not document["machines"] else int(document["hours_per_week"] is None)
+    column_count = len(headings) - left_out_count
     desktops_table = table([row[:column_count] for row in rows], headings[:column_count], right=range(2, column_count))
     note = "FROM H/WEEK: for so many hours a week of the first machine or more, the desktop is cheaper over its life."
     return f"{desktops_table}\n{paragraph(note)}" if document["machines"] and verbose else desktops_table

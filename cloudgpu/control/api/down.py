@@ -56,7 +56,7 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
     """
     from cloudgpu.control.outage.outage import outage_remedy
     from cloudgpu.control.session.session import present_machines
-    from cloudgpu.control.team.authorization import authorization_of, check_may
+    from cloudgpu.control.team.authorization import authorization_of, check_right
 
     if all_ and names:
         raise InvalidRequest(
@@ -75,7 +75,7 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
             machines = _machines_of_names(session, names)
             authorization = authorization_of(session)
             for machine in machines:
-                check_may(session, machine, "end", authorization=authorization)
+                check_right(session, machine, "end", authorization=authorization)
             return MachinesToEnd(machines)
     except LedgerAway as error:
         return _machines_by_tags(session, names, error, all_=all_)

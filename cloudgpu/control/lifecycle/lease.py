@@ -27,7 +27,7 @@ from cloudgpu.control.lifecycle.lifecycle import admit_all, lease_event, lock_ma
 from cloudgpu.control.lifecycle.start import withdraw_request
 from cloudgpu.control.policies.resolve import limits_of, policy_of
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import check_may, check_override, requested_by
+from cloudgpu.control.team.authorization import check_may, check_override, check_right, requested_by
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.budgets.enforcement import MAX_WARNINGS
 from cloudgpu.core.budgets.refusal import Remedy, span_text
@@ -152,7 +152,7 @@ def plan_extension(session: Session, machine: Machine, added_time: timedelta) ->
     beyond the lab's limits or beyond the day on which its host leaves, or for a running machine that cannot learn of
     it, ProviderUnavailable where its provider does not answer, RoleNeeded where the user may not extend it.
     """
-    check_may(session, machine, "extend")
+    check_right(session, machine, "extend")
     machine = refresh_lease(session, machine)
     check_follows_lease(session, machine)
     now = session.clock().replace(microsecond=0)

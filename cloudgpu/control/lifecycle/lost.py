@@ -5,7 +5,7 @@ from __future__ import annotations
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import authorization_of, check_may
+from cloudgpu.control.team.authorization import authorization_of, check_may, check_right
 from cloudgpu.core.events.launch_events import launch_settled
 from cloudgpu.core.events.observations import instance_vanished, not_before
 from cloudgpu.core.model.identity import is_on_computer
@@ -27,6 +27,7 @@ def record_as_lost(session: Session, machine: Machine, why: str) -> Machine:
     if not why.strip():
         message = "Say why it is known that the machine is gone."
         raise InvalidRequest(message, field="--lost", value=why, next="For example: --lost 'bigbox was reinstalled'")
+    check_may(session, machine, "end")
     _check_owner(session, machine)
     with lock_machine(session, machine):
         machine = session.ledger.machine(machine.id) or machine
@@ -58,7 +59,7 @@ def check_lost(session: Session, machine: Machine, option: str) -> None:
 def _check_owner(session: Session, machine: Machine) -> None:
     """Raise where the user may not record this: without roles, only the machine's owner may."""
     authorization = authorization_of(session)
-    check_may(session, machine, "end", authorization=authorization)
+    check_right(session, machine, "end", authorization=authorization)
     if authorization.role is Role.ALONE and machine.owner and not is_mine(session, machine):
         raise InvalidRequest(
             f"{machine.name} is {machine.owner}'s: only they may record it as gone.",

@@ -59,11 +59,20 @@ def check_may(
 ) -> Right:
     """Return the right by which the user may do this to a machine or named resource; raise RoleNeeded without one.
 
-    Raises LedgerUnavailable where the role is not known.
+    Records in the ledger that the owner's name is the user's, where nobody has it yet: call it to act, and
+    `check_right` before a question. Raises LedgerUnavailable where the role is not known.
     """
     authorization = authorization or authorization_of(session)
     if not authorization.for_lab and authorization.may_claim(machine.owner):
         claim_owner(session, machine.owner)
+    return check_right(session, machine, verb, authorization=authorization)
+
+
+def check_right(
+    session: Session, machine: OwnedSubject, verb: str, *, authorization: Authorization | None = None
+) -> Right:
+    """Return and raise what `check_may` does, and record nothing: the user has not agreed yet."""
+    authorization = authorization or authorization_of(session)
     right = _right_for(session, authorization, machine, verb)
     if right is None:
         name = str(machine.name).replace("the ", "The ", 1)  # of a named resource
@@ -78,11 +87,14 @@ def check_may(
 
 
 def check_may_use_volumes(session: Session, volumes: Sequence[Machine]) -> None:
-    """Raise RoleNeeded where the user may attach none of these volumes, which a launch may mean. Writes nothing."""
+    """Raise RoleNeeded where the user is a member and owns none of these volumes, each of which a launch may mean.
+
+    Records nothing.
+    """
     authorization = authorization_of(session)
     if authorization.is_member and volumes and not any(authorization.owns(machine) for machine in volumes):
         try:
-            check_may(
+            check_right(
                 session, volumes[0]._replace(name=f"the volume {volumes[0].name}"), "use", authorization=authorization
             )
         except RoleNeeded as refused:
@@ -93,12 +105,13 @@ def check_may_use_volumes(session: Session, volumes: Sequence[Machine]) -> None:
 def ownership_note(session: Session, machine: OwnedSubject, verb: str) -> str:
     """Return a sentence for a confirmation prompt: who owns the machine, and the user's right to act on it.
 
-    Empty for the user's own machine, and while the ledger is away.
+    Empty for the user's own machine, and while the ledger is away. Records nothing. Raises RoleNeeded without a right,
+    and LedgerUnavailable that is not LedgerAway: a ledger that is damaged or denied, say, which waiting does not mend.
     """
     try:
         authorization = authorization_of(session)
-        right = check_may(session, machine, verb, authorization=authorization)
-    except LedgerAway:
+        right = check_right(session, machine, verb, authorization=authorization)
+    except LedgerAway:  # the ledger cannot be reached now: stops and ends go on without it
         return ""
     return "" if right is Right.OWNER else f" It is {authorization.owner_text(machine)}; {_RIGHT_TEXTS[right]}."
 

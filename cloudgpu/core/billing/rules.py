@@ -115,7 +115,9 @@ _GCE_STATES = (
     "RUNNING and STOPPING; not PROVISIONING, STAGING, TERMINATED (stopped); SUSPENDED: its memory at a price that is "
     "not in the catalogue"
 )
-_AZURE_STATES = "Starting, Running, Stopping, Stopped (shut down from inside); not Creating, Deallocating, Deallocated"
+_AZURE_STATES = (
+    "Starting, Running, Stopping, Stopped (shut down, not deallocated); not Creating, Deallocating, Deallocated"
+)
 _ALWAYS = "from its making to its removal, whatever the machine does"
 _GCE_MONTH = (
     "the Billing Catalog's factors: 2,505,600 s for a month in 2020-02 (29 days), 2,678,400 s in 2020-10 (31 days)"

@@ -224,7 +224,7 @@ def hold(case: Case) -> RuleResult | None:
 
 
 def shut_down(case: Case) -> RuleResult | None:
-    """Stop at once a machine that was shut down from inside and is still billed: nobody is on it, to be warned."""
+    """Stop at once a machine that is shut down and still billed: nobody is on it, to be warned."""
     machine = case.view.machine
     if machine.state not in STOPPED_STATES or machine.stoppable is False:
         return None

@@ -45,7 +45,8 @@ _ASKED = ("stop_requested", "park_requested", "terminate_requested")
 _DECIDED = ("decision_made", *_ASKED)
 _LEASED = ("launch_intended", "machine_adopted", "lease_set")
 _ENDS = frozenset(map(str, ENDINGS))
-_INSIDE = "shut down from inside"  # the reason of a usage that ended without a request to the provider
+# The reasons of a usage that ended without a request of ours to the provider; the second is Azure's.
+_SHUT_DOWN = ("shut down from inside", "shut down, not deallocated")
 _CLOCK_SKEW = timedelta(minutes=5)  # between an end by the provider's clock, and the line that asked for it by ours
 _MAX_DELAY = timedelta(minutes=30)  # between a decision, or a line that asks, and what comes of it
 _MAX_DEVIATION = timedelta(minutes=15)  # between the end that a rule had announced, and the one that came
@@ -171,7 +172,7 @@ class _History:
         reason = str(usage.reason or "")
         if reason in SAVING_RULES:
             return reason  # reported by the agent
-        if reason != _INSIDE:
+        if reason not in _SHUT_DOWN:
             return None
         return self._announced(end) or self._by_lease(end) or (_by_idle_time(machine, end) if is_last else None)
 

@@ -73,7 +73,7 @@ def _machine(machine: Machine, knowledge: LedgerKnowledge) -> Orphan:
         cost=_cost_while_stopped(machine),
         origin=origin_of({}, machine, knowledge),
         since=from_iso(since) if since else None,
-        why="it was shut down from inside, and is billed as if it ran" if is_billed else "it is stopped",
+        why="it is shut down, and billed as if it ran" if is_billed else "it is stopped",
         do=Cleanup.STAY,
         stays=reason_to_stay or restart_text(machine),
         way=f"cloudgpu {'stop' if is_billed else 'down'} {name}",
@@ -117,7 +117,7 @@ def foreign_stopped_machines(knowledge: LedgerKnowledge, resources: Sequence[Pro
             cost=Cost(None) if instance.billed else _sum(disks),
             origin=origin,
             since=instance.since,
-            why="it was shut down from inside, and is billed as if it ran" if instance.billed else "it is stopped",
+            why="it is shut down, and billed as if it ran" if instance.billed else "it is stopped",
             do=Cleanup.STAY,
             stays=f"it belongs to another ledger ({origin.ledger or 'not said'})",
         )

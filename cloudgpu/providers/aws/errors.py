@@ -35,6 +35,8 @@ _PROTECTIONS = {
 }
 _DENIED_ACTION = re.compile(r"perform:? ([a-z0-9-]+:[A-Za-z0-9]+)")
 
+_WRONG_SECRET = ("SignatureDoesNotMatch", "InvalidSignatureException")
+
 # What botocore raises before or instead of an answer, by the name of its class.
 NO_CREDENTIALS = frozenset(
     "ConfigNotFound ConfigParseError CredentialRetrievalError InfiniteLoopConfigError InvalidConfigError LoginError "
@@ -178,21 +180,31 @@ def _bad_credentials_error(code: str, call: CallContext) -> AuthFailed:
         "ExpiredToken": "have expired",
         "ExpiredTokenException": "have expired",
         "TokenRefreshRequired": "have expired",
-        "SignatureDoesNotMatch": "do not fit together: the secret key is not the one of this access key",
-        "InvalidSignatureException": "do not fit together: the secret key is not the one of this access key",
+        **dict.fromkeys(_WRONG_SECRET, "do not fit together: the secret key is not the one of this access key"),
     }.get(code, "are not accepted")
     not_accepted_where = (
         f"in {call.region}, or this account has not enabled that region" if code == "AuthFailure" else "by AWS"
     )
     sentence = f"The AWS credentials of account {call.account} ({call.credentials_label}) {problem}"
     sentence += f" {not_accepted_where} ({code})." if problem == "are not accepted" else f" ({code})."
-    return AuthFailed(sentence, field="credentials", value=call.credentials_label, next=_renewal_remedy(call))
+    return AuthFailed(sentence, field="credentials", value=call.credentials_label, next=_renewal_remedy(code, call))
 
 
-def _renewal_remedy(call: CallContext) -> str:
+def _renewal_remedy(code: str, call: CallContext) -> str:
+    """Return what gives the user good credentials, by where these come from."""
     if profile := call.used_profile:
+        if code in _WRONG_SECRET:  # only keys that somebody wrote down do not fit together
+            return f"Correct the keys of that profile: aws configure --profile {profile}"
         return f"Run: aws sso login --profile {profile} (or renew the keys of that profile in ~/.aws/credentials)"
-    return "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY again (AWS_SESSION_TOKEN too), or run: aws configure"
+    if "AWS_ACCESS_KEY_ID" in os.environ:
+        return (
+            "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY again (AWS_SESSION_TOKEN too), or unset them and run: "
+            "aws configure"
+        )
+    return (
+        "See where they come from: aws configure list. Renew keys with aws configure, a login with aws sso login; "
+        "AWS itself renews those of an EC2 role or a container: for these, run it again in a while"
+    )
 
 
 def _no_credentials_error(error: Exception, class_names: set[str], call: CallContext) -> CloudgpuError:

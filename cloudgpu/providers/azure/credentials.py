@@ -73,7 +73,7 @@ def _client_secret_credential(tenant: str | None, transport: Any) -> Any:
 
 def credentials_label() -> str:
     """Return a text that says which credentials are used, for errors: never the credential itself."""
-    if os.environ.get("AZURE_CLIENT_ID") and os.environ.get("AZURE_CLIENT_SECRET"):
+    if all(os.environ.get(name) for name in _CLIENT_SECRET_VARIABLES):
         return "AZURE_CLIENT_ID of the environment"
     if os.environ.get("AZURE_FEDERATED_TOKEN_FILE"):
         return "the workload identity of the environment"

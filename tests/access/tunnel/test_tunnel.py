@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import socket
 import threading
@@ -313,6 +314,22 @@ def test_a_client_without_a_thread_is_refused_and_the_next_one_is_served(tunnell
         monkeypatch.setattr(threading.Thread, "start", refuse_once)
         with knock(tunnel) as client:
             assert client.recv(1) == b""
+        assert get(tunnel.port, "a") == "answer to /a"
+
+
+def test_while_the_system_has_no_memory_for_a_client_the_tunnel_does_not_spin(tunnelled, monkeypatch):
+    with web() as remote:
+        tunnel = tunnelled(remote)
+        refused_at = []
+
+        def refuse(_listener):
+            refused_at.append(time.monotonic())
+            raise OSError(errno.ENOBUFS, "No buffer space available")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(socket.socket, "accept", refuse)
+            wait_for(lambda: len(refused_at) > 1)
+        assert refused_at[1] - refused_at[0] > 0.2
         assert get(tunnel.port, "a") == "answer to /a"
 
 

@@ -52,6 +52,15 @@ def test_the_answer_stands_first_and_everything_in_80_columns(gpu, work, asked):
     assert all(remark in one_line for remark in value["notes"])
 
 
+@pytest.mark.parametrize("hours", [{}, {"hours_per_week": 3}])
+def test_without_a_machine_to_rent_only_what_needs_one_is_left_out_of_the_desktops(gpu, hours):
+    value = gpu.advice.recommend("kaggle", max_price="0.01", **hours)
+    assert (value["machines"], bool(value["desktops"])) == ([], True)
+    lines = recommendation_text(value, verbose=False).splitlines()
+    headings = next(line.split() for line in lines if line.startswith("BUY"))
+    assert headings == ["BUY", "CARD", "EACH", "DESKTOP", "WATTS"]
+
+
 def sources(value):
     return [source for step in value["steps"] for source in step["sources"]]
 

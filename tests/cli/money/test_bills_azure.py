@@ -65,7 +65,7 @@ def test_a_machine_that_shut_itself_down_costs_as_if_it_ran_until_a_pass_dealloc
     line("ls --refresh")
     line.azure.shut_down(id_)
     machine = shown(line)
-    assert (machine["state"], machine["billed"], machine["reason"]) == ("stopped", True, "shut down from inside")
+    assert (machine["state"], machine["billed"], machine["reason"]) == ("stopped", True, "shut down, not deallocated")
     line.azure.advance(2 * HOUR)
     assert near(shown(line)["spent_usd"], 4 * price + kept_usd(machine, 4 * HOUR))
     for _ in range(2):  # the first pass warns

@@ -49,29 +49,29 @@ def test_a_key_that_was_taken_back_leaves_a_machine_that_is_billed_and_that_is_s
         take_back(kind, server, monkeypatch)
     with cloudgpu.connect(home=home, clock=server.clock.now) as opened, pytest.raises(AuthFailed) as raised:
         getattr(opened.machines, verb)("bear")
-    error, done = raised.value, {"down": "ended", "stop": "stopped"}[verb]
+    error, done, do = raised.value, *{"down": ("ended", "End"), "stop": ("stopped", "Stop")}[verb]
     assert error.exit_code == 6
     assert error.message.startswith(f"bear was not {done}: it runs on and is billed at ${float(price):.2f} an hour. ")
-    assert error.next.startswith(f"End it by hand at {page}")
+    assert error.next.startswith(f"{do} it by hand at {page}")
     assert f"(there it is {made['cloud_id']})" in error.next
     assert keys in error.next
     assert f"into {kind.upper()}_API_KEY" in error.next
     assert error.next.endswith(f"Then run: cloudgpu {verb} bear")
 
 
-def refused(session, row, error=None):
-    with pytest.raises(AuthFailed) as raised, explain_refused_credential(session, row, "down"):
+def refused(session, row, error=None, verb="down"):
+    with pytest.raises(AuthFailed) as raised, explain_refused_credential(session, row, verb):
         raise error or AuthFailed("It may not.", next="Renew it.")
     return raised.value
 
 
 def test_the_fake_clouds_machine_is_ended_once_the_permission_is_back(lab):
     row = lab.up(name="fox").machine
-    for verb, act, done in (("terminate", terminate_one, "ended"), ("stop", stop, "stopped")):
+    for verb, act, done, do in (("terminate", terminate_one, "ended", "End"), ("stop", stop, "stopped", "Stop")):
         lab.cloud.fail_next(verb, AuthFailed("The key may not do it.", field="permission"))
         with pytest.raises(AuthFailed, match=f"^fox was not {done}: it runs on and is billed at") as raised:
             act(lab.session, row, why="test")
-        assert raised.value.next.startswith("End it by hand in the console of fake (there it is ")
+        assert raised.value.next.startswith(f"{do} it by hand in the console of fake (there it is ")
     assert terminate_one(lab.session, row, why="test").terminated_at is not None
 
 
@@ -80,6 +80,20 @@ def test_a_stopped_one_is_billed_for_its_disk_and_one_that_is_gone_for_nothing(l
     assert refused(lab.session, row).message.startswith("fox was not ended: it is stopped, and its disk is still bil")
     row = terminate_one(lab.session, row, why="test")
     assert refused(lab.session, row).message == "It may not."
+
+
+def test_one_that_is_shut_down_and_billed_does_not_run_and_is_to_be_stopped_by_hand_not_ended(lab):
+    row = machine(name="fox", provider="azure", provider_id="westeurope/fox", state="stopped", billed=True)
+    found = refused(lab.session, row, verb="stop")
+    assert found.message.startswith(
+        "fox was not stopped: it is stopped, and still billed at a price that is not known. "
+    )
+    assert found.next.startswith("Stop it by hand at https://portal.azure.com/")
+
+
+def test_no_page_is_named_whose_region_is_not_known(lab):
+    row = machine(name="fox", provider="aws", provider_id=None, region=None, launch_status="open")
+    assert refused(lab.session, row).next.startswith("End it by hand in the console of aws. Or")
 
 
 def test_what_is_not_known_is_said_to_be_unknown(lab):

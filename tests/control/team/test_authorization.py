@@ -18,7 +18,7 @@ from cloudgpu.control.budgets.commands import BudgetOptions, remove_budget_of_na
 from cloudgpu.control.inventory.local_files import clean_up
 from cloudgpu.control.launch.restore import plan_restore, start_machine
 from cloudgpu.control.lifecycle.interruption import rehearse
-from cloudgpu.control.lifecycle.lease import plan_extension, set_hold
+from cloudgpu.control.lifecycle.lease import extend, plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.network.authorized_keys import own_key
@@ -306,6 +306,19 @@ def test_who_shared_no_team_before_owns_what_their_settings_name(tmp_path, monke
     with pytest.raises(RoleNeeded):
         stop(bo.session, bo.machine("early"), why="asked")
     stop(ada.session, ada.machine("early"), why="asked")
+    assert [one.body for one in ada.session.ledger.events("people")] == [{"owner": "ada@lab.org", "person": "ada"}]
+
+
+def test_nobodys_name_is_recorded_while_the_user_is_asked(tmp_path, monkeypatch):
+    alone = Colleague(tmp_path, monkeypatch, "ada")
+    alone.up(name="early")
+    know_who_asks(monkeypatch)
+    ada = Colleague(tmp_path, monkeypatch, "ada", alone.clock)
+    assert ownership_note(ada.session, ada.machine("early"), "end") == ""
+    assert machines_to_end(ada.session, ["early"]).machines == [ada.machine("early")]
+    extension = plan_extension(ada.session, ada.machine("early"), SPAN)
+    assert list(ada.session.ledger.events("people")) == []
+    extend(ada.session, extension)
     assert [one.body for one in ada.session.ledger.events("people")] == [{"owner": "ada@lab.org", "person": "ada"}]
 
 

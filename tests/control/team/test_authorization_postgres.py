@@ -89,8 +89,8 @@ def test_members_and_a_payer_at_work_on_one_database(team, monkeypatch):
     (bo.home / "policies" / "limits.yaml").unlink()
     set_budget_document(pia.session, BudgetOptions("lab", "100", "month"), overwrite=False)
     publish(pia.session, str(pia.write("limits", "lease: 6h\nstop: members\n")), ())
-    (place,) = limits_of(ada.session).places
-    assert place.startswith(f"the ledger, published by {pia.user} at ")
+    (source,) = limits_of(ada.session).sources
+    assert source.startswith(f"the ledger, published by {pia.user} at ")
     stop(bo.session, bo.machine("adas"), why="asked")
     assert ada.asked("adas") == [("stop_requested", bo.user, "ada@lab.org", "members")]
     document, gravest = end_machines(pia.session, machines_to_end(pia.session, [], all_=True))

@@ -9,6 +9,7 @@ import pytest
 from cloudgpu.core.billing.rules import PARTS_PER_NANO
 from cloudgpu.core.events.log import EventSummary
 from cloudgpu.core.reaper.savings import Stop, policy_stops
+from cloudgpu.providers.azure.compute.translate import SHUT_DOWN
 from tests.core.costing import NOW, START, at, row, segment, use
 
 HOUR = 3600
@@ -116,10 +117,11 @@ def test_what_its_own_agent_ended_is_known_by_its_word():
 INSIDE = "shut down from inside"
 
 
-def test_a_shutdown_from_inside_counts_where_its_lease_had_ended():
+@pytest.mark.parametrize("reason", [INSIDE, SHUT_DOWN])
+def test_a_shutdown_from_inside_counts_where_its_lease_had_ended(reason):
     lines = [leased(0, 4 * HOUR, expires=HOUR - 120)]
-    assert one(use(0, HOUR, reason=INSIDE), lines=lines).rule == "lease"
-    assert found(use(0, HOUR, reason=INSIDE), lines=[leased(0, 4 * HOUR, expires=2 * HOUR)]) == []
+    assert one(use(0, HOUR, reason=reason), lines=lines).rule == "lease"
+    assert found(use(0, HOUR, reason=reason), lines=[leased(0, 4 * HOUR, expires=2 * HOUR)]) == []
 
 
 def test_a_shutdown_from_inside_counts_where_people_were_warned_of_it():

@@ -170,6 +170,9 @@ def test_whose_credentials_were_refused_is_said(monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     assert "default credentials" in said("InvalidClientTokenId").message
+    fault = said("ExpiredToken")  # of an EC2 role or a container, say: there no key is set, and none is to be made
+    assert fault.next.startswith("See where they come from: aws configure list.")
+    assert "AWS_ACCESS_KEY_ID" not in fault.next
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIASECRET")
     fault = said("ExpiredToken")
     assert "AWS_ACCESS_KEY_ID of the environment) have expired" in fault.message
@@ -183,6 +186,8 @@ def test_whose_credentials_were_refused_is_said(monkeypatch):
     fault = said("ExpiredTokenException", profile="other")
     assert "the profile other" in fault.message
     assert fault.next.startswith("Run: aws sso login --profile other")
+    wrong_secret = said("SignatureDoesNotMatch", profile="other")
+    assert wrong_secret.next == "Correct the keys of that profile: aws configure --profile other"
 
 
 def test_a_region_that_is_not_enabled_is_thought_of():

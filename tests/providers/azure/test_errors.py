@@ -201,6 +201,22 @@ def test_what_the_sdk_logs_of_a_failed_login_is_on_nobodys_stderr():
     assert any(isinstance(one, logging.NullHandler) for one in logging.getLogger("azure").handlers)
 
 
+def test_the_credentials_of_the_environment_are_named_only_where_all_of_them_are_set(monkeypatch):
+    for name in (
+        "IDENTITY_ENDPOINT",
+        "MSI_ENDPOINT",
+        "AZURE_POD_IDENTITY_AUTHORITY_HOST",
+        "AZURE_FEDERATED_TOKEN_FILE",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AZURE_CLIENT_ID", "c")
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", "s")
+    monkeypatch.delenv("AZURE_TENANT_ID", raising=False)  # azure-identity goes on to az login without it
+    assert said("ExpiredAuthenticationToken", status=401).value == "the default credentials of this machine"
+    monkeypatch.setenv("AZURE_TENANT_ID", "t")
+    assert said("ExpiredAuthenticationToken", status=401).value == "AZURE_CLIENT_ID of the environment"
+
+
 @pytest.mark.parametrize(("hours", "field"), [(1, "clock"), (-1, "clock"), (0, "credentials")])
 def test_a_wrong_clock_shows_in_the_time_of_an_answer_that_refuses_credentials(hours, field):
     there = {"Date": format_datetime(NOW + timedelta(hours=hours), usegmt=True)}

@@ -23,7 +23,8 @@ Raw = Mapping[str, Any]
 TAG_PREFIX = "cloudgpu-"
 # Tags of a group with its machine's size and market, for the minutes in which the machine is gone and the group not.
 TAG_GROUP_SIZE, TAG_GROUP_MARKET = "cloudgpu-group-size", "cloudgpu-group-market"
-SHUT_DOWN_INSIDE = "shut down from inside"
+# From inside, or from outside by `az vm stop`: Azure does not say which. cloudgpu itself always deallocates.
+SHUT_DOWN = "shut down, not deallocated"
 _STATES = {
     "creating": State.PENDING,
     "starting": State.PENDING,
@@ -119,7 +120,7 @@ def creation_failed(raw: Raw, statuses: Sequence[Raw]) -> bool:
 
 def power_of(statuses: Sequence[Raw]) -> str:
     """Return Azure's power state (`running`, `deallocated`, ...); empty where it gives none."""
-    return next((code for kind, code in _kinds_and_codes(statuses) if kind == "powerstate"), "")
+    return next((code for status_type, code in _types_and_codes(statuses) if status_type == "powerstate"), "")
 
 
 def failure_code(statuses: Sequence[Raw]) -> str:
@@ -136,9 +137,10 @@ def statuses_of(raw: Raw) -> Sequence[Raw]:
     return list((properties_of(raw).get("instanceView") or {}).get("statuses") or ())
 
 
-def _kinds_and_codes(statuses: Sequence[Raw]) -> list[tuple[str, str]]:
+def _types_and_codes(statuses: Sequence[Raw]) -> list[tuple[str, str]]:
+    """Return the parts of each status: `powerstate` and `running`, say, in lower case."""
     pairs = (str(one.get("code") or "").lower().partition("/") for one in statuses)
-    return [(kind, code) for kind, _, code in pairs]
+    return [(status_type, code) for status_type, _, code in pairs]
 
 
 def _power_state_since(statuses: Sequence[Raw]) -> datetime | None:
@@ -166,7 +168,7 @@ def _reason(raw: Raw, statuses: Sequence[Raw], state: State) -> str | None:
     identity, or an eviction.
     """
     if state is State.STOPPED:
-        return SHUT_DOWN_INSIDE
+        return SHUT_DOWN
     if creation_failed(raw, statuses):
         return f"could not be made ({failure_code(statuses) or 'Azure does not say why'})"
     return None

@@ -71,7 +71,7 @@ def test_a_shutdown_from_inside_is_stopped_and_billed_until_it_is_deallocated(az
     launch(sdk)
     azure_arm.shut_down(ID)
     for found in (provider.get(ID), *provider.list().instances):
-        assert (found.state, found.billed, found.reason) == (State.STOPPED, True, "shut down from inside")
+        assert (found.state, found.billed, found.reason) == (State.STOPPED, True, "shut down, not deallocated")
     provider.stop(ID)
     assert (provider.get(ID).state, provider.get(ID).billed) == (State.DEALLOCATED, False)
 
