@@ -66,18 +66,25 @@ def disk_price(provider: str, region: str, kind: str) -> DiskPrice:
 def counted_price(provider: str, region: str, kind: str, price_class: PriceClass | None = None) -> DiskPrice:
     """Return what a budget counts for a kind of storage: its price, else 1.5 times the most expensive known price.
 
-    Without a price in the region, that is the most expensive of the kind; for a kind without any, of its class at the
-    provider, else at any provider; by gigabyte or by hour, with `upper_bound` set and the basis `derived`.
+    Without a price in the region, that is the most expensive of the kind, with `upper_bound` set and the basis
+    `derived`. A disk of a size class without any price (`P6 64 GiB`) counts as one of the next larger class, with
+    `upper_bound` set; any other kind without a price as the most expensive of its price class at the provider, else at
+    any provider, by gigabyte or by hour.
     `price_class` is the class of a kind whose name does not tell it (default: a disk).
     """
-    prices = storage_prices(provider, kind) if provider in PROVIDERS else []
-    larger_kind = None if prices or provider not in PROVIDERS else _next_larger_kind(provider, kind)
-    if larger_kind is not None or any(covers_region(row.region, region) for row in prices):
-        return disk_price(provider, region, kind)
+    prices: list[DiskPrice] = []
+    priced_kind = "its kind"
+    if provider in PROVIDERS:
+        prices = storage_prices(provider, kind)
+        larger_kind = None if prices else _next_larger_kind(provider, kind)
+        if larger_kind is not None:
+            prices, priced_kind = storage_prices(provider, larger_kind), f"the next larger one, {larger_kind},"
+        if any(covers_region(row.region, region) for row in prices):
+            return disk_price(provider, region, kind)
     price_class = price_class or price_class_of(kind)
     most_expensive = max(prices, key=lambda row: row.price) if prices else _most_expensive(provider, price_class)
     explanation = (
-        "the most expensive one known of its kind"
+        f"the most expensive one known of {priced_kind}"
         if prices
         else f"the most expensive {price_class} known, {most_expensive.provider} {most_expensive.kind},"
     )

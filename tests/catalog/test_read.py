@@ -139,6 +139,16 @@ def test_a_size_class_above_all_that_have_a_price_has_none():
     assert catalog.counted_price("azure", "eastus", "P60 8192 GiB").upper_bound
 
 
+def test_a_size_class_counts_as_the_next_larger_one_and_half_more_where_that_has_no_price_either():
+    counted = catalog.counted_price("azure", "eastus", "P1 4 GiB")
+    assert (counted.price, counted.kind, counted.upper_bound) == (Money.usd("5.2795"), "P1 4 GiB", True)
+    counted = catalog.counted_price("azure", "nowhere", "P1 4 GiB")
+    larger = catalog.counted_price("azure", "nowhere", "P4 32 GiB")
+    assert (counted.price, counted.kind, counted.upper_bound) == (larger.price, "P1 4 GiB", True)
+    assert larger.price == Money.usd("9.58185")  # 6.3879 and half of it
+    assert "known of the next larger one, P4 32 GiB, times 1.5" in counted.source
+
+
 def test_an_unverified_disk_price_says_so_and_has_no_date():
     found = catalog.disk_price("azure", "eastus", "egress_internet")
     assert (found.basis, found.as_of) == (Basis.UNVERIFIED, None)

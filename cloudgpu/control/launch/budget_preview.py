@@ -87,13 +87,14 @@ def check_admission(request: AdmissionRequest, override: str | None, remedy: Rem
 
 
 def launch_differences(session: Session, prepared: PreparedLaunch, machine: Machine) -> list[RequestDifference]:
-    """Return each option in which this request differs from the launch of the machine, with the remedy.
+    """Return each option in which this request differs from the latest launch of the machine, with the remedy.
 
-    Empty for a machine that was adopted without a launch record.
+    A machine that was parked and restored has several launches. Empty for one that was adopted without a launch record.
     """
-    launch = next((event for event in session.ledger.events(machine.id) if event.kind == "launch_intended"), None)
-    if launch is None:
+    launches = [event for event in session.ledger.events(machine.id) if event.kind == "launch_intended"]
+    if not launches:
         return []
+    launch = max(launches, key=lambda event: event.body["attempt"])
     return list(differences_document(prepared.plan.request, dict(launch.body), launch.occurred_at, machine))
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from cloudgpu.cli.render import machine_table
 from cloudgpu.control.inventory.sync import sync_all
+from cloudgpu.control.launch.budget_preview import build_plan_document
 from cloudgpu.control.launch.restore import (
     move,
     plan_move,
@@ -249,6 +250,16 @@ def test_a_move_keeps_to_the_highest_price_of_the_launch_until_another_is_given(
     row = stop(lab.session, row, why="test")
     assert plan_move(lab.session, row).machine.max_price == parse_price("9").nanos
     assert plan_move(lab.session, row, parse_price("9")).machine.max_price == parse_price("9").nanos
+
+
+def test_up_compares_a_request_with_the_comeback_and_not_with_the_first_launch(lab):
+    def options(**more):
+        return [one["option"] for one in build_plan_document(lab.session, lab.prepare(spot=True, **more))["differences"]]
+
+    row = parked(lab, max_price=parse_price("2"))
+    start_machine(lab.session, row, None, wait=False, max_price=parse_price("3"))
+    assert options(max_price=parse_price("3")) == []
+    assert options(max_price=parse_price("2")) == ["--max-price"]
 
 
 def test_up_with_the_same_request_returns_the_parked_machine_and_launches_none(lab):
