@@ -52,7 +52,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program that runs jobs": "f2795909959cb874048e0f50fd00cf37db448f881e3868e55cbdb20aaf245dcf",
     "program that takes a job through Slurm": "0230c6a1579c80eb35efdf06f600dab02b26fdec9663d849c7f1584910c75b8a",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
-    "program that lets a key in": "85e1971b336574286bf1b5e25b5e25ad0a5f1e446a5dd347a8610a1660c60a27",
+    "program that lets a key in": "d4a31eda341d73eed300fce1f6e2db9c8c507f40359b71e8ff653dfc4a05c456",
     "program that writes to terminals": "597c486d8f5c1d3d8959c283a8d76cc4c519f5e560480b434f442107f3f72141",
     "command that asks the agent for samples": "1a8d5158dd7ebfdf612065a50445d9d926091724ca919393aa7f5707e9a05217",
     "command that asks for samples and a queue": "5a1837402967955a47df683d1a07109e37262c2af66e19e535bec3e48ee8841d",

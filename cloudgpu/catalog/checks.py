@@ -23,7 +23,7 @@ TABLE_KEYS = {
     "machine_images": ("cloud", "use", "machine", "parameter"),
     "history": ("cloud", "region", "item", "market", "as_of"),
     "networks": ("cloud", "instance_type"),
-    "more_clouds": ("cloud", "instance_type"),
+    "flat_price_clouds": ("cloud", "instance_type"),
     "spot_interruption": ("cloud", "region", "instance_type"),
 }
 DATED_TABLES = ("gpu_instances", "drivers", "machine_images", "history", "networks", "spot_interruption")

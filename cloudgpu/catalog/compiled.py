@@ -175,7 +175,7 @@ def _type_entry(raw_type: Catalogue, sources: _TextTable) -> Catalogue:
     return {
         **{key: value for key, value in raw_type.items() if key not in ("row", "host") and value is not None},
         **{key: value for key, value in optional.items() if value},
-        "source": sources.index_of(rules.plain_source(row["source"])),
+        "source": sources.index_of(rules.without_search_notes(row["source"])),
         "as_of": row["as_of"],
     }
 
@@ -214,7 +214,7 @@ def _market_prices(row: CsvRow) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _source_of(row: CsvRow, market: str, basis: str) -> str:
-    newer_source, source = row.get(f"source_{market}"), rules.plain_source(row["source"])
+    newer_source, source = row.get(f"source_{market}"), rules.without_search_notes(row["source"])
     if newer_source:
         return newer_source
     if market == "spot" and basis.startswith("derived"):
@@ -289,7 +289,7 @@ def _disks(facts: Facts, provider: str, sources: _TextTable, notes: _TextTable) 
 
 def _storage_price(row: CsvRow, sources: _TextTable, notes: _TextTable) -> list[Any]:
     values = [row["region"], row["price_usd"], row.get("low_usd", ""), row["as_of"]]
-    basis, source = rules.price_basis(row["confidence"]), rules.plain_source(row["source"])
+    basis, source = rules.price_basis(row["confidence"]), rules.without_search_notes(row["source"])
     return [*values, basis, sources.index_of(source), notes.index_of(row["note"].strip())]
 
 
@@ -331,7 +331,7 @@ def _quotas(facts: Facts) -> Iterator[Catalogue]:
                 "market": counted_quota["market"],
                 "unit": row["unit"],
                 "families": counted_quota["families"],
-                "source": rules.plain_source(row["source"]),
+                "source": rules.without_search_notes(row["source"]),
                 "as_of": row["as_of"],
             }
 
@@ -342,7 +342,7 @@ def _networks(facts: Facts, provider: str, sources: _TextTable) -> Catalogue:
         row["instance_type"]: [
             float(row["gbit_per_s"]),
             rules.lowest_number(row["up_to_gbit_per_s"]),
-            *(row["fabric"], row["note"], sources.index_of(rules.plain_source(row["source"])), row["as_of"]),
+            *(row["fabric"], row["note"], sources.index_of(rules.without_search_notes(row["source"])), row["as_of"]),
         ]
         for row in facts["networks"]
         if row["cloud"] == provider
@@ -354,6 +354,6 @@ def _interruptions(facts: Facts, provider: str, sources: _TextTable) -> Catalogu
     interruptions: Catalogue = {}
     for row in (row for row in facts["spot_interruption"] if row["cloud"] == provider):
         low, high = rules.SPOT_INTERRUPTION_RANGES[row["bucket"]]
-        values = [low, high, sources.index_of(rules.plain_source(row["source"])), row["as_of"]]
+        values = [low, high, sources.index_of(rules.without_search_notes(row["source"])), row["as_of"]]
         interruptions.setdefault(row["instance_type"], {})[row["region"]] = values
     return interruptions

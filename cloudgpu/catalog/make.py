@@ -17,15 +17,15 @@ from cloudgpu.catalog.compiled import Catalogue, Facts, compile_catalogue
 
 CATALOG_DIRECTORY = Path(__file__).parent
 COPIED_TABLES = ("gpus", "gpu_instances", "prices", "storage_prices", "quotas")
-TABLES_COMPILED_HERE = (
+HAND_EDITED_TABLES = (
     "drivers",
     "machine_images",
     "history",
     "storage_regions",
-    "confirmations",
+    "confirmations",  # prices that a newer source confirms
     "networks",
     "spot_interruption",
-    "more_clouds",
+    "flat_price_clouds",  # clouds whose machine types have one price in every region
 )  # edited here, so they have no source to copy from
 
 
@@ -68,7 +68,7 @@ def _write(catalogue: Catalogue, file: Path, *, check: bool) -> list[str]:
 def read_facts(directory: Path) -> Facts:
     """Return the rows of every table of facts in a directory."""
     return rules.add_flat_price_clouds(
-        {name: read_table(directory / f"{name}.csv") for name in (*COPIED_TABLES, *TABLES_COMPILED_HERE)}
+        {name: read_table(directory / f"{name}.csv") for name in (*COPIED_TABLES, *HAND_EDITED_TABLES)}
     )
 
 
@@ -103,7 +103,9 @@ def _as_csv(rows: list[rules.CsvRow]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(row | {"source": rules.plain_source(row["source"])} if "source" in row else row for row in rows)
+    writer.writerows(
+        row | {"source": rules.without_search_notes(row["source"])} if "source" in row else row for row in rows
+    )
     return text.getvalue()
 
 

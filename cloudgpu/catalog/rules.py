@@ -116,7 +116,7 @@ def add_flat_price_clouds(facts: dict[str, list[CsvRow]]) -> dict[str, list[CsvR
 
     Such a type is listed for all regions of its cloud, though a region may not sell it.
     """
-    rows = facts["more_clouds"]
+    rows = facts["flat_price_clouds"]
     no_disk = dict.fromkeys(("local_ssd_gib", "local_ssd_unit", "notes"), "")
     types = [{**no_disk, **row} for row in rows]
     no_spot_price = dict.fromkeys(("price_spot_usd_hr", "spot_basis", "as_of_spot"), "")
@@ -134,7 +134,7 @@ def is_supported(row: CsvRow) -> bool:
     return row.get("cloud", "aws") in LISTED_PROVIDERS and not _RESTRICTED.fullmatch(row.get("region", ""))
 
 
-def plain_source(text: str) -> str:
+def without_search_notes(text: str) -> str:
     """Return a source without what only says how it was found: names of searches and ids of their hits."""
     return re.sub(r"\b[a-z]+_[a-z]+ (?=excerpts)", "", re.sub(r" \([a-z]+_[a-z]+ (?:id \d+|hits)\)", "", text))
 

@@ -45,8 +45,9 @@ _PRICE_CLASSES = (  # the first pattern found in a kind's name counts
 def disk_price(provider: str, region: str, kind: str) -> DiskPrice:
     """Return what a kind of disk, snapshot or address costs in a region, per its unit.
 
-    Where the region has no price, it is the most expensive known of that kind, with `upper_bound` set; for a size class
-    without any (`P6 64 GiB`), the next larger one that has. Raises InvalidRequest for a kind or a provider without any.
+    Where the region has no price, it is the most expensive known of that kind, with `upper_bound` set. A disk of a size
+    class without any (`P6 64 GiB`) has the price of the next larger class that has one, also with `upper_bound` set.
+    Raises InvalidRequest for a kind or a provider without any.
     """
     (provider,) = providers_of(provider)
     prices = storage_prices(provider, kind)
@@ -158,6 +159,10 @@ def _most_expensive(provider: str, price_class: PriceClass) -> DiskPrice:
 
 @lru_cache(maxsize=64)
 def _most_expensive_of_provider(provider: str, price_class: PriceClass, _index: PriceIndex) -> DiskPrice | None:
+    """Return the most expensive price of a price class at a provider, by gigabyte or by hour; None where it has none.
+
+    `_index` is only a part of the cache's key: after a refresh of the prices it is another one.
+    """
     kinds = [kind for kind in storage_kinds(provider) if price_class_of(kind) is price_class]
     prices = (per_gigabyte(row) for kind in kinds for row in storage_prices(provider, kind))
     return max(prices, key=lambda row: row.price, default=None)

@@ -196,14 +196,14 @@ def _waits(job: Job) -> JobWaits | None:
 
 
 def _slurm(job: Job, now: datetime) -> JobSlurm | None:
-    in_slurm = job.in_slurm
-    if in_slurm is None or job.slurm_id is None:
+    slurm_record = job.slurm_record
+    if slurm_record is None or job.slurm_id is None:
         return None
     tariff = tariff_cost(job, now)
     return {
         "id": job.slurm_id,
-        "cluster": in_slurm["cluster"],
-        "nodes": in_slurm["nodes"],
+        "cluster": slurm_record["cluster"],
+        "nodes": slurm_record["nodes"],
         "states": list(dict.fromkeys(run.state for run in job.runs)),
         "reason": _reason(job),
         "tariff_usd": None if tariff is None else usd(tariff),

@@ -52,7 +52,7 @@ def test_every_price_of_the_facts_is_in_the_catalogue_and_no_other():
 
 
 def test_a_cloud_with_one_price_everywhere_has_it_in_every_region_with_its_date_and_source():
-    found = rows("more_clouds", COMMITTED, ("lambda",))
+    found = rows("flat_price_clouds", COMMITTED, ("lambda",))
     assert len(found) == 17
     for row in found:
         offers = [one.listed for one in catalog.offers(row["cloud"]) if one.type.name == row["instance_type"]]

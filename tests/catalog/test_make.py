@@ -11,7 +11,7 @@ import pytest
 
 from cloudgpu.catalog import make
 from cloudgpu.catalog.checks import catalogue_errors
-from cloudgpu.catalog.rules import legacy_reason, plain_source
+from cloudgpu.catalog.rules import legacy_reason, without_search_notes
 
 HERE = Path(make.__file__).parent
 
@@ -159,9 +159,11 @@ def test_a_retirement_that_is_still_to_come_is_no_retirement():
 
 
 def test_ids_of_one_days_search_are_not_kept():
-    assert plain_source("one table (some_tool id 123)") == "one table"
-    assert plain_source("some_tool excerpts of repos") == "excerpts of repos"
-    assert plain_source("skypilot-catalog v8/gcp/vms.csv @006059e0") == "skypilot-catalog v8/gcp/vms.csv @006059e0"
+    assert without_search_notes("one table (some_tool id 123)") == "one table"
+    assert without_search_notes("some_tool excerpts of repos") == "excerpts of repos"
+    assert (
+        without_search_notes("skypilot-catalog v8/gcp/vms.csv @006059e0") == "skypilot-catalog v8/gcp/vms.csv @006059e0"
+    )
 
 
 def test_a_check_takes_no_facts(tmp_path, capsys):

@@ -8,7 +8,7 @@ from fractions import Fraction
 from cloudgpu.config.settings import Settings
 from cloudgpu.control.advice.estimate_inputs import AZURE_SKUS, PastMachine, disk_kind_of
 from cloudgpu.control.advice.estimate_request import Address, EstimateQuery, Flops
-from cloudgpu.core.advice.desktop import SOURCE, Term, percent_off
+from cloudgpu.core.advice.desktop import COMMITMENT_DISCOUNT_SOURCE, Term, percent_off
 from cloudgpu.core.advice.estimate import MONTH_US, WEEK, ComputePrecision, Estimate, average_use
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import HOUR_MICROS
@@ -58,7 +58,8 @@ def _time_sentence(request: EstimateQuery) -> str:
     billed = "started seconds, minutes and hours are billed by the rules of each cloud"
     if request.is_one_job:
         return f"{machines_run} {times} until the work is done; {billed}."
-    month = sum(float(count * run) for run, count in average_use(hours, MONTH_US).runs) / HOUR_MICROS
+    uptime_spans = average_use(hours, MONTH_US).uptime_spans
+    month = sum(float(count * span_us) for span_us, count in uptime_spans) / HOUR_MICROS
     day_text = "" if hours.days == WEEK else " A day is an average one: a seventh of a week."
     lengths = "A month is 365/12 days (730 hours), a year 365 days."
     return f"{lengths} {machines_run} {times}: {month:.5g} hours a month; {billed}.{day_text}"
@@ -105,7 +106,7 @@ def _disk_sentence(request: EstimateQuery, disk_types: dict[str, str], estimates
     for estimate in estimates:
         machine_type = estimate.machines.offer.type
         kind = disk_kind_of(estimate.machines.offer, disk_types)
-        billed = next(
+        billed = next(  # `stored_as`: the kind under which the price list has a disk or an address
             (f" (billed as {cost.rate.stored_as})" for cost in estimate.machines.attached if cost.part == "disk"), ""
         )
         requested_kind = disk_types.get(machine_type.provider)
@@ -173,9 +174,8 @@ def _commitment_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) 
             "says what you were quoted)"
         )
     )
-    return (
-        f"{paid_text}; {term_text} of {priced[0].machines.offer.type.name} by {SOURCE}{break_even_text}{unpriced_text}."
-    )
+    source_text = f"{priced[0].machines.offer.type.name} by {COMMITMENT_DISCOUNT_SOURCE}"
+    return f"{paid_text}; {term_text} of {source_text}{break_even_text}{unpriced_text}."
 
 
 def _not_counted_sentence(request: EstimateQuery, settings: Settings) -> str:

@@ -101,7 +101,7 @@ def check_files_here(session: Session, job: Job, attempt: Attempt) -> None:
         machine = find_launched_machine(session, job, attempt)
     nodes = () if machine is None else nodes_of(session, machine)
     if len(nodes) < job.gang_size or any(node.launch_status != "made" for node in nodes):
-        snapshot_of(session, job)
+        packed_files_of(session, job)
 
 
 def settle_launch(session: Session, job: Job, machine: Machine) -> Machine:
@@ -143,7 +143,7 @@ def start_command(
     recorded once, with the reason (`append`). Raises Unreachable where the connection is lost, InvalidRequest for a
     snapshot that is on another computer or a machine whose disk is full.
     """
-    snapshot = snapshot_of(session, job)
+    snapshot = packed_files_of(session, job)
     count = len(snapshot.files)
     is_first_try = job.attempts[-1].stuck is None  # `stuck`: that its machine could not begin it is recorded
     if is_first_try:
@@ -192,7 +192,7 @@ def _restore(session: Session, job: Job, remote: RemoteJob) -> tuple[Restored | 
 
 def _remote_spec(session: Session, job: Job) -> RemoteSpec:
     """Return the part of a job's specification that its machine gets."""
-    spec, slurm = job.spec, job.in_slurm
+    spec, slurm = job.spec, job.slurm_record
     sources = [spec["results_to"], *(record["source"] for record in spec["data"])]
     return RemoteSpec(
         argv=tuple(spec["argv"]),
@@ -211,8 +211,8 @@ def _remote_spec(session: Session, job: Job) -> RemoteSpec:
     )
 
 
-def snapshot_of(session: Session, job: Job) -> Snapshot:
-    """Return the files of a job; raise InvalidRequest where they are on another computer."""
+def packed_files_of(session: Session, job: Job) -> Snapshot:
+    """Return the packed files with which a job begins; raise InvalidRequest where they are on another computer."""
     try:
         return load(session.home.snapshots, job.spec["snapshot"])
     except InvalidRequest as error:

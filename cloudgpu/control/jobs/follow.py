@@ -198,4 +198,4 @@ def reconcile_until_begun(session: Session, job: Job, environ: Mapping[str, str]
             if result.why and result.why != last_reason:
                 session.report(f"{job.name}: {result.why}")
             last_reason = result.why
-            session.pause(min(result.wait.total_seconds(), RETRY_S if job.in_slurm else MAX_PAUSE_S))
+            session.pause(min(result.wait.total_seconds(), RETRY_S if job.slurm_record else MAX_PAUSE_S))

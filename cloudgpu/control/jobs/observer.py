@@ -16,7 +16,7 @@ from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs import remote_results
-from cloudgpu.control.jobs.attempt import has_files, settle_launch, snapshot_of
+from cloudgpu.control.jobs.attempt import has_files, packed_files_of, settle_launch
 from cloudgpu.control.jobs.buckets.results import job_bucket
 from cloudgpu.control.jobs.deadline.choice import choice_of, recording_saved_work
 from cloudgpu.control.jobs.slurm.events import append_external_jobs, slurm_state_event
@@ -50,7 +50,7 @@ class JobObserver:
     connection: Connection | None = None
     connected_machine_id: str | None = None  # the id of that machine
     remote: RemoteState | None = None  # what the machine last reported of the attempt
-    fetch_failed: bool = False  # whether a fetch of the results has just failed
+    fetch_failed: bool = False  # whether the last fetch of the results failed
     results: StoredResults | None = None  # those that are complete in the job's bucket
     ledger_completed: bool = False  # whether the ledger has all events of the job that this computer has
     sold_out: bool = False  # whether its stopped machine could not be started now, for want of capacity or quota
@@ -126,14 +126,17 @@ class JobObserver:
         return nodes, f"its command failed, and {silent_name} does not answer: it may be lost"
 
     def _require_machine(self, job: Job) -> Machine:
-        """Return the machine of a step that is only taken where there is one."""
+        """Return the machine of a job for a decision (`Step`) that is only made where there is one."""
         machine = self._machine(job)
         if machine is None:
             raise ProviderUnavailable(f"The ledger lost the machine of {job.name}.", field="ledger", value=job.name)
         return machine
 
     def _refresh_machine(self, job: Job, machine: Machine) -> Machine:
-        """Return a machine as its provider has it now; one whose launch was interrupted is settled first."""
+        """Return a machine as its provider has it now, or as the ledger has it where that cannot be found out.
+
+        Of an interrupted launch it is first settled whether it made the machine.
+        """
         try:
             settled = settle_launch(self.session, job, machine)
             return refresh(self.session, settled) if settled.provider_id and settled.terminated_at is None else settled
@@ -160,10 +163,10 @@ class JobObserver:
         ]
 
     def _recording_work(self, job: Job, state: RemoteState) -> AbstractContextManager[None]:
-        """Return a context in which results are copied; at its end, the work in the newest checkpoint is recorded.
+        """Return a context in which results are copied here; its end records the work in their newest checkpoint.
 
-        Only for a job with a deadline, and not on a computer that cannot begin it again: another machine would not get
-        those copies.
+        It records only for a job with a deadline, and not on a computer without the job's files: that could not begin
+        it on another machine with those copies.
         """
         if not self.has_files:
             return nullcontext()
@@ -178,19 +181,21 @@ class JobObserver:
     def _record_stored_work(self, job: Job) -> None:
         """Record how much of its work the bucket of a job with a deadline holds, where that is more than was known.
 
-        Record nothing where the bucket cannot be read: then less work counts as done than was done.
+        Record nothing where the bucket cannot be read: then less work counts as done than was done, until the next
+        upload. There is one at each `--every`, also where nothing is new.
         """
         if job.deadline is None:
             return
         try:
             bucket = job_bucket(self.session, job)
-            newest = None if bucket is None else bucket.state(len(job.attempts))
+            newest_list = None if bucket is None else bucket.state(len(job.attempts))  # parsed, and as it was read
         except LedgerUnavailable:
             raise
         except CloudgpuError:
             return
-        saved = None if newest is None else stored_work(job, newest[0], self.session.clock())
+        saved = None if newest_list is None else stored_work(job, newest_list[0], self.session.clock())
         if saved is not None and saved[1] > (0.0 if job.saved is None else job.saved.work_s):  # seconds of work
+            # Under the number of the last attempt; the checkpoint may be of an earlier one.
             self._append(job_events.job_work_saved(job.id, len(job.attempts), *saved))
 
     def _record_upload(self, job: Job, state: RemoteState) -> None:
@@ -202,7 +207,7 @@ class JobObserver:
 
     def _record_slurm_state(self, job: Job, state: RemoteState) -> None:
         """Record the state of a job in Slurm, where it has changed."""
-        slurm = job.in_slurm
+        slurm = job.slurm_record
         if slurm is None or state.engine is None or not job.attempts:
             return
         nodes = filter(None, map(self.session.ledger.machine, slurm["members"]))
@@ -225,7 +230,10 @@ class JobObserver:
             self._append(job_events.job_progressed(job.id, len(job.attempts), *progress, now))
 
     def _end_event(self, job: Job, step: Step) -> Draft:
-        """Return the event that a job is over, with the outcome of this step and the exit of its command."""
+        """Return the event that a job is over, with the outcome and the exit of its command that this decision gives.
+
+        A `Step` is a decision of the watcher, not a step of Slurm.
+        """
         command_exit, ended_at = step.exit, self.session.clock()
         status = signal = None
         if command_exit is not None:
@@ -234,19 +242,19 @@ class JobObserver:
             if self.remote is not None:
                 ended_at = self._local_time(self.remote, command_exit.ended_at)
         outcome = (step.outcome or State.FAILED).value
-        exit_ = {"status": status, "signal": signal, "by_machine": command_exit is not None}
+        exit_ = {"status": status, "signal": signal, "is_machine_time": command_exit is not None}
         return job_events.job_ended(job.id, len(job.attempts), outcome, ended_at, **exit_, why=step.why)  # type: ignore[arg-type]
 
     def _record_external_jobs(self, job: Job) -> None:
         """Record the jobs that people submitted to the cluster's Slurm themselves, by the completion log on node 0."""
-        members = job.in_slurm["members"] if job.in_slurm else ()
+        members = job.slurm_record["members"] if job.slurm_record else ()
         nodes = list(filter(None, map(self.session.ledger.machine, members)))
         if nodes and self.connection is not None:
             append_external_jobs(self.session, self.connection, nodes)
 
     def _dequeue_from_slurm(self, job: Job) -> None:
         """Cancel in Slurm a job that is lost to cloudgpu, and that Slurm may still have in its queue."""
-        slurm = job.in_slurm
+        slurm = job.slurm_record
         if slurm is None or job.outcome is not State.LOST or job.slurm_id is None or self.connection is None:
             return
         conf_clause = (
@@ -261,7 +269,7 @@ class JobObserver:
         Raises InvalidRequest on a computer without the job's files: the next attempt begins where the copies are.
         """
         if not remote_results.stores_remotely(job):
-            snapshot_of(self.session, job)
+            packed_files_of(self.session, job)
         with self._recording_work(job, state):
             return remote_results.last_copy(self.session, job, self.remote_job(job, machine), state)
 

@@ -20,10 +20,10 @@ from cloudgpu.control.jobs.attempt import (
     launch_attempt,
     market_of,
     may_have_launched,
+    packed_files_of,
     replacement_event,
     request_end_before_move,
     retry_market,
-    snapshot_of,
     start_command,
 )
 from cloudgpu.control.jobs.deadline.choice import noticed_at
@@ -163,7 +163,7 @@ class JobReconciler(JobObserver):
 
     def _execute_schedule(self, job: Job, step: Step) -> None:
         """Record the next attempt: with a new launch key, or on the last one's machine where that is still there."""
-        snapshot_of(self.session, job)  # raises on a computer that could not send the job's files
+        packed_files_of(self.session, job)  # raises on a computer that could not send the job's files
         if job.attempt is not None:  # nothing was launched for it, and it is to run elsewhere by now
             self._append(replacement_event(job, job.attempt, step, self.session.clock()))
             return
@@ -299,7 +299,7 @@ class JobReconciler(JobObserver):
         if job.cancel is None:
             self._append(job_events.job_cancel_requested(job.id, outcome, step.why, hostname(), self.session.clock()))  # type: ignore[arg-type]
         machine = self._require_machine(job)
-        grace_s = SLURM_GRACE_S if job.in_slurm else GRACE_S  # a killed command could not cancel its job in Slurm
+        grace_s = SLURM_GRACE_S if job.slurm_record else GRACE_S  # a killed command could not cancel its job in Slurm
         self.remote_job(job, machine).cancel(outcome, grace_s=grace_s)
         return ReconcileResult(job, "its command is being ended", timedelta(seconds=1), self.remote)
 
@@ -314,7 +314,7 @@ class JobReconciler(JobObserver):
             )
             return None
         if not attempt.move.interrupted:
-            snapshot_of(self.session, job)  # raises on a computer that cannot begin the job elsewhere
+            packed_files_of(self.session, job)  # raises on a computer that cannot begin the job elsewhere
         machine = self._require_machine(job)
         if machine.state == "running" and self.remote is not None:
             with suppress(Unreachable, InvalidRequest):  # then the job continues from the last copy

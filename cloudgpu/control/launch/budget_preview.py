@@ -1,6 +1,6 @@
-"""What is shown or refused with a plan before it is executed: how it fits budgets and a prepaid account's credit.
+"""What is shown with a plan, or refuses it, before it is executed: budgets, and a prepaid account's credit.
 
-Where a machine of this request exists already, also how the request differs from its launch.
+Where a machine of this request exists already, also how the request differs from its latest launch.
 """
 
 from __future__ import annotations
@@ -33,19 +33,24 @@ if TYPE_CHECKING:
 
 def sync_for_budgets(session: Session, prepared: PreparedLaunch) -> None:
     """Sync the accounts of the budgets that cover the plan, where the last sync is old."""
-    subject = budget_subject(prepared.plan, prepared.name)
-    sync_before_admission(session, {}, lambda budget: prepared.existing is None and budget.scope.covers(subject))
+    planned_machine = budget_subject(prepared.plan, prepared.name)
+    sync_before_admission(
+        session, {}, lambda budget: prepared.existing is None and budget.scope.covers(planned_machine)
+    )
 
 
 def admission_request(session: Session, prepared: PreparedLaunch) -> AdmissionRequest | None:
-    """Return the admission request of the plan with the budgets that cover it; None where nothing would be launched."""
+    """Return what budgets are asked for the plan: its nodes, and the budgets that cover them.
+
+    None where nothing would be launched.
+    """
     if prepared.existing is not None:
         return None
     price = on_demand_of(session, prepared.plan.offer, prepared.offers)
-    machine = budget_subject(prepared.plan, prepared.name, on_demand=price)
-    other_nodes, name = [machine] * (prepared.plan.nodes - 1), prepared.name or "this cluster"
+    planned_machine = budget_subject(prepared.plan, prepared.name, on_demand=price)
+    other_nodes, name = [planned_machine] * (prepared.plan.nodes - 1), prepared.name or "this cluster"
     return session.ledger.read(
-        lambda view: evaluate_budgets(session, view, machine, others=other_nodes, of_cluster=name)
+        lambda view: evaluate_budgets(session, view, planned_machine, others=other_nodes, of_cluster=name)
     )
 
 
@@ -74,8 +79,8 @@ def credit_fit_of_plan(session: Session, prepared: PreparedLaunch) -> CreditFit 
         offer, request = prepared.plan.offer, prepared.plan.request
         # The candidates are accounts, each with the request as it would be there.
         provider, lease = prepared.candidates.for_offer(offer).provider, timedelta(seconds=request.lease_s)
-        machines = [budget_subject(prepared.plan, prepared.name)] * prepared.plan.nodes
-        prepared.credit.append(planned_credit_fit(session, provider, machines, lease))
+        planned_machines = [budget_subject(prepared.plan, prepared.name)] * prepared.plan.nodes
+        prepared.credit.append(planned_credit_fit(session, provider, planned_machines, lease))
     return prepared.credit[0]
 
 

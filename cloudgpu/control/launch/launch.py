@@ -21,7 +21,7 @@ from cloudgpu.control.launch.attempt import record_intents, send_all
 from cloudgpu.control.launch.budget_preview import launch_differences, sync_for_budgets
 from cloudgpu.control.launch.cluster import find_or_settle_node, living_nodes
 from cloudgpu.control.launch.containers import filter_runnable
-from cloudgpu.control.launch.offers import Refusals, open_to_client, resolve
+from cloudgpu.control.launch.offers import Refusals, resolve, with_client_ssh_ingress
 from cloudgpu.control.launch.plan import PreparedLaunch
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.failed_launch import terminate_failed_launch, terminate_surviving_node
@@ -307,7 +307,7 @@ def _launch_new(session: Session, prepared: PreparedLaunch) -> Machine:
 
 def _with_constraints(session: Session, prepared: PreparedLaunch) -> PreparedLaunch:
     """Return the plan with constrained requests, without offers that no longer fit or cannot run its container."""
-    candidates = open_to_client(session, constrain_candidates(session, prepared.candidates))
+    candidates = with_client_ssh_ingress(session, constrain_candidates(session, prepared.candidates))
     requirements_by_account = {candidate.account: candidate.request.requirements for candidate in candidates.items}
     offers = (offer for offer in prepared.offers if offer.configuration.account in requirements_by_account)
     fitting = tuple(

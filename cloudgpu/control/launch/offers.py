@@ -164,7 +164,7 @@ def with_placement_constraint(provider: Provider, request: LaunchRequest) -> Lau
     return replace(request, requirements=replace(request.requirements, region=region, zone=zone))
 
 
-def open_to_client(session: Session, candidates: Candidates) -> Candidates:
+def with_client_ssh_ingress(session: Session, candidates: Candidates) -> Candidates:
     """Return these candidates with this client's address in the SSH firewall rule, where no other one is requested.
 
     A candidate is an account with the request as it would be there.

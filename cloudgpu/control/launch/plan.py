@@ -27,7 +27,7 @@ from cloudgpu.control.launch.offers import (
     first_launchable,
     offers_of_constrained,
     offers_unless_launched,
-    open_to_client,
+    with_client_ssh_ingress,
     with_placement_constraint,
 )
 from cloudgpu.control.network.reachability import relaunch_network
@@ -104,10 +104,11 @@ def prepare(session: Session, request: UpRequest) -> PreparedLaunch:
     fingerprint = fingerprint_of(candidates.fingerprint_request, request.name)
     machines = session.ledger.machines()
     existing = None if request.new else launched_machine(machines, request.key, fingerprint)
-    lock = lock_name(request.key or derived_key(fingerprint, 1))
-    existing_or_unsettled = existing or unfinished_attempt(machines, lock)  # else the machine of an interrupted launch
+    lock = lock_name(request.key or derived_key(fingerprint, 1))  # the same lock for all its generations
+    # Else the machine of an interrupted launch: whether it was made is only found out, or settled, by the launch.
+    existing_or_unsettled = existing or unfinished_attempt(machines, lock)
     if existing and candidates.any_account:
-        candidate = candidate_in(session, request, template, session.account_here(existing))
+        candidate = candidate_in(session, request, template, session.local_account_name(existing))
         candidates = replace(candidates, items=(candidate,), skipped=())
     volume = request.setup.volume
     if existing_or_unsettled is None and volume is not None and not candidates.any_account:
@@ -118,7 +119,9 @@ def prepare(session: Session, request: UpRequest) -> PreparedLaunch:
     unfit_remarks: tuple[str, ...] = ()
     if existing_or_unsettled is None:
         offers, unfit_remarks = filter_runnable(template, offers_found.offers)
-        offers_found = replace(offers_found, offers=offers, candidates=open_to_client(session, offers_found.candidates))
+        offers_found = replace(
+            offers_found, offers=offers, candidates=with_client_ssh_ingress(session, offers_found.candidates)
+        )
     resolved_offer = (
         ResolvedOffer(offers_found.offers[0])
         if existing_or_unsettled
@@ -218,7 +221,7 @@ def prepare_restore(
     request = replace(request, setup=replace(request.setup, network=relaunch_network(session, request.setup.network)))
     candidate = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
     offers, unfit_remarks = filter_runnable(template, offers)
-    offers_found = OffersFound(tuple(offers), open_to_client(session, Candidates((candidate,))))
+    offers_found = OffersFound(tuple(offers), with_client_ssh_ingress(session, Candidates((candidate,))))
     resolved_offer = first_launchable(session, offers_found.candidates, offers, no_guard=no_guard)
     return PreparedLaunch(
         plan=_plan(session, offers_found, template, resolved_offer, unfit_remarks, no_guard=no_guard),
@@ -226,7 +229,7 @@ def prepare_restore(
         candidates=offers_found.candidates,
         template=template,
         fingerprint=machine.request,
-        lock=lock_name(machine.key or derived_key(machine.request, 1)),
+        lock=lock_name(machine.key or derived_key(machine.request, 1)),  # as in `prepare`
         existing=None,
         key=machine.key,
         name=machine.name,

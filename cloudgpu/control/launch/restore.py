@@ -33,7 +33,7 @@ from cloudgpu.core.model.offers import Market, Offer, Requirements, Trust, price
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Lifetime, Origin
 from cloudgpu.core.resources import retention as retention_rules
-from cloudgpu.core.resources.orphan import PAUSED
+from cloudgpu.core.resources.orphan import STARTABLE_STATES
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import machine_id
 from cloudgpu.errors import InvalidRequest, NoCapacity
@@ -216,7 +216,7 @@ def plan_move(session: Session, machine: Machine, max_price: Money | None = None
 
     Raises InvalidRequest for a machine of which no image can be made, NoCapacity when nothing else fits.
     """
-    if not retention_records.supports_images(session, machine) or machine.state not in PAUSED:
+    if not retention_records.supports_images(session, machine) or machine.state not in STARTABLE_STATES:
         raise _cannot_move_error(machine)
     check_restorable(session, machine)
     provider, requirements = session.provider_of(machine), _requirements_of(machine, max_price, any_type=True)
@@ -310,7 +310,7 @@ def _launch_request(session: Session, machine: Machine, lease: Lease, needs: Req
         key=machine.key,
         name=machine.name,
         provider=machine.provider,
-        account=session.account_here(machine),
+        account=session.local_account_name(machine),
         requirements=replace(needs, persistent=setup.persistent),
         template=not_none(machine.template),
         owner=machine.owner,
@@ -364,7 +364,9 @@ def _still_retained_error(machine: Machine, error: NoCapacity, *, any_type: bool
 
 def _cannot_move_error(machine: Machine) -> InvalidRequest:
     reason = (
-        "cannot keep an image" if machine.state in PAUSED else f"is {machine.state}: only a stopped machine is moved"
+        "cannot keep an image"
+        if machine.state in STARTABLE_STATES
+        else f"is {machine.state}: only a stopped machine is moved"
     )
     return InvalidRequest(
         f"{machine.name} on {machine.provider} {reason}.",

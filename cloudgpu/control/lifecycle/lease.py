@@ -148,9 +148,10 @@ class Extension:
 def plan_extension(session: Session, machine: Machine, added_time: timedelta) -> Extension:
     """Return what extending the machine's lease by `added_time` would do, after asking its provider for the lease.
 
-    Raises InstanceNotFound for a machine that has ended, InvalidRequest for one whose launch is not settled, for an end
-    beyond the lab's limits or beyond the day on which its host leaves, or for a running machine that cannot learn of
-    it, ProviderUnavailable where its provider does not answer, RoleNeeded where the user may not extend it.
+    Raises InstanceNotFound for a machine that has ended, InvalidRequest for one of whose launch it is not known whether
+    it made the machine, for an end beyond the lab's limits or beyond the day on which its host leaves, or for a running
+    machine that cannot learn of it, ProviderUnavailable where its provider does not answer, RoleNeeded where the user
+    may not extend it.
     """
     check_right(session, machine, "extend")
     machine = refresh_lease(session, machine)

@@ -89,7 +89,7 @@ def pin_confirmed_key(session: Session, machine: Machine) -> bool:
     if pinned_key in configured_keys or not any(configured_keys):
         return False
     try:
-        key = _configured_host_key(session, session.account_here(machine), machine)
+        key = _configured_host_key(session, session.local_account_name(machine), machine)
     except LedgerUnavailable:
         raise
     except CloudgpuError:  # no host of this home, or one that does not answer: the pinned key stays

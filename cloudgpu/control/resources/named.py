@@ -17,7 +17,7 @@ from cloudgpu.core.model.identity import Unanswered, unanswered_text
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, State
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.core.resources.orphan import PAUSED
+from cloudgpu.core.resources.orphan import STARTABLE_STATES
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.naming import NAME, NAME_RULE, closest_match, did_you_mean, tag_value
 from cloudgpu.core.values.times import iso
@@ -54,7 +54,8 @@ def list_named(session: Session, kind: Kind) -> ResourceListing:
                 for resource in answer.items
                 if _is_of_kind(kind, resource, answer) and _is_named(session, resource)
             ]
-            gaps += split_gaps(session, answer.unanswered)[0]
+            incomplete, _ = split_gaps(session, answer.unanswered)  # without refused accounts that were never used
+            gaps += incomplete
     return ResourceListing(
         tuple(sorted(resources, key=lambda resource: (resource.name, resource.region, resource.id))), tuple(gaps)
     )
@@ -126,8 +127,9 @@ def find_named(session: Session, kind: Kind, name: str, region: str | None) -> P
         raise ProviderUnavailable(unanswered_text(gap.scope, gap.why), field="provider", next="Run it again.")
     # One in a colleague's account exists, too: this raises that it is not reachable here.
     for recorded in named_resources(session.ledger):
+        # the `state` of the record of an image or volume is its kind
         if name in (recorded.name, recorded.provider_id) and recorded.state == kind:
-            session.account_here(recorded)
+            session.local_account_name(recorded)
     raise InstanceNotFound(
         f"No {kind} is called {name!r}"
         + did_you_mean(closest_match(name, [resource.name for resource in listing.items]), "."),
@@ -140,7 +142,8 @@ def find_named(session: Session, kind: Kind, name: str, region: str | None) -> P
 def remove(session: Session, resource: ProviderResource) -> None:
     """Remove a named resource and prove that it is gone.
 
-    Raises InvalidRequest while a machine uses it, StopUnproved, RoleNeeded where the user may not remove it.
+    Raises InvalidRequest while a machine uses it, StopUnproved where it may still be there, RoleNeeded where the user
+    may not remove it.
     """
     check_may(session, ownership_of_named(resource), "remove")
     if resource.attached_to is not None:
@@ -216,20 +219,21 @@ def record_image(session: Session, resource: ProviderResource) -> ProviderResour
     return resource
 
 
-def remove_named(session: Session, machine: Machine) -> Machine:
+def remove_named(session: Session, record: Machine) -> Machine:
     """Remove the named resource of this record, by its provider's id, and return the record as it is then.
 
+    The ledger has images and volumes as machines, too; the `state` of such a record is the kind of the resource.
     Raises as `find_named` and `remove`, and NotReachableHere for one in another account.
     """
-    session.account_here(machine)
-    remove(session, find_named(session, Kind(machine.state), not_none(machine.provider_id), machine.region))
+    session.local_account_name(record)
+    remove(session, find_named(session, Kind(record.state), not_none(record.provider_id), record.region))
     return next(
         (
             billable_machine
             for billable_machine in session.ledger.billable_machines()
-            if billable_machine.id == machine.id
+            if billable_machine.id == record.id
         ),
-        machine,
+        record,
     )
 
 
@@ -247,7 +251,7 @@ def save_image(session: Session, machine: Machine, name: str | None, *, restart:
             f"No image can be made of {machine.name}: {machine.provider} keeps none.", field="name", value=machine.name
         )
     machine = refresh_or_raise(session, machine)
-    if machine.state not in (State.RUNNING, *PAUSED):
+    if machine.state not in (State.RUNNING, *STARTABLE_STATES):
         raise InvalidRequest(
             f"{machine.name} is {machine.state}: an image is made of a machine that runs or is stopped.",
             field="name",

@@ -79,7 +79,7 @@ def _decimal(share: Fraction) -> Decimal:
 
 
 # Where the discounts of `_PUBLISHED` are from.
-SOURCE = "Cyclenerd google-cloud-pricing-cost-calculator pricing.yml, as of 2025-03-06"
+COMMITMENT_DISCOUNT_SOURCE = "Cyclenerd google-cloud-pricing-cost-calculator pricing.yml, as of 2025-03-06"
 
 
 class Term(StrEnum):

@@ -56,9 +56,12 @@ class WeeklyHours:
 
 @dataclass(frozen=True, slots=True)
 class PricedTime:
-    """What is priced: `runs` as (microseconds, number of such runs), and how long disks exist, in microseconds."""
+    """What is priced: the times in which the machine is up, and how long disks exist (`disk_us`, in microseconds).
 
-    runs: tuple[tuple[int, Fraction], ...]
+    `uptime_spans` are (length in microseconds, number of such spans).
+    """
+
+    uptime_spans: tuple[tuple[int, Fraction], ...]
     disk_us: Fraction
 
 
@@ -66,8 +69,8 @@ def average_use(hours: WeeklyHours, length_us: int) -> PricedTime:
     """Return what is priced in an average day, month or year (`length_us`) of a use that goes on for ever."""
     if hours.share == 1:
         return PricedTime(((length_us, Fraction(1)),), Fraction(length_us))
-    runs = Fraction(length_us, DAY_US) * hours.days / WEEK
-    return PricedTime(((_micros(hours.hours_a_day), runs),), Fraction(length_us))
+    span_count = Fraction(length_us, DAY_US) * hours.days / WEEK
+    return PricedTime(((_micros(hours.hours_a_day), span_count),), Fraction(length_us))
 
 
 def use_of_job(hours: WeeklyHours, work: Fraction) -> PricedTime:
@@ -182,7 +185,10 @@ def _attached_cost(
 
 
 def _billed_us(rule: Rule, priced_time: PricedTime) -> Fraction:
-    return sum((times * rule.max_billed_us(run, interrupted=False) for run, times in priced_time.runs), Fraction(0))
+    return sum(
+        (times * rule.max_billed_us(span_us, interrupted=False) for span_us, times in priced_time.uptime_spans),
+        Fraction(0),
+    )
 
 
 def _for_all_machines(number: int, nanos: Fraction) -> Money:

@@ -393,11 +393,11 @@ def job_ended(
     status: int | None = None,
     signal: int | None = None,
     why: str = "",
-    by_machine: bool = False,
+    is_machine_time: bool = False,
 ) -> Draft:
-    """Return the line that a job is over; `by_machine`: `at` is the machine's own time."""
+    """Return the line that a job is over; `is_machine_time`: `at` is the machine's own time."""
     body = JobEnded(job=job, attempt=attempt, outcome=outcome, status=status, signal=signal, why=why)
-    return _line("job_ended", body, at, "ended", clock=MACHINE if by_machine else OWN_CLOCK)
+    return _line("job_ended", body, at, "ended", clock=MACHINE if is_machine_time else OWN_CLOCK)
 
 
 def job_cancel_requested(job: str, outcome: Outcome, why: str, host: str, now: datetime) -> Draft:

@@ -169,7 +169,7 @@ class Job:
     slurm_at: datetime | None = None  # when its state in Slurm was last recorded
 
     @property
-    def in_slurm(self) -> SlurmRecord | None:
+    def slurm_record(self) -> SlurmRecord | None:
         """Its options for Slurm, with the last attempt's cluster if it has its own; None without Slurm."""
         slurm, last = self.spec.get("slurm"), self.attempts[-1] if self.attempts else None
         if slurm is None or last is None or last.cluster is None:

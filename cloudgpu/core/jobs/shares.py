@@ -44,7 +44,7 @@ def machine_assignments(jobs: Iterable[Job]) -> dict[str, tuple[Assignment, ...]
     for machine, visit in _visits(known):
         if machine not in launched:
             visits.setdefault(machine, []).append(visit)
-    for machine in (member for job in known if job.in_slurm and job.runs for member in job.in_slurm["members"]):
+    for machine in (member for job in known if job.slurm_record and job.runs for member in job.slurm_record["members"]):
         if machine not in launched:
             visits.setdefault(machine, [])
     assignments |= {tariff_record_id(job): (Assignment(None, None, job.id),) for job in known if has_tariff(job)}
@@ -105,14 +105,16 @@ def _cost_of_job_within(job: str, usage: Usage, assignments: Sequence[Assignment
 
 def _visits(jobs: Iterable[Job]) -> Iterator[tuple[str, Visit]]:
     for job in jobs:
-        if job.in_slurm and job.in_slurm["cluster"] is not None:  # a run without a recorded end ended with its job
+        if (
+            job.slurm_record and job.slurm_record["cluster"] is not None
+        ):  # a run without a recorded end ended with its job
             yield from (
                 (machine, (run.begin, run.end or job.ended_at, job.id))
                 for run in job.runs
                 if run.begin is not None
                 for machine in run.machines
             )
-        for number, one in enumerate(() if job.in_slurm else job.attempts):
+        for number, one in enumerate(() if job.slurm_record else job.attempts):
             if one.machine is not None:
                 following = job.attempts[number + 1].placed_at if number + 1 < len(job.attempts) else None
                 left_at = one.ended_at or following or job.ended_at or job.closed_at
@@ -152,8 +154,12 @@ def tariff_record_id(job: Job) -> str:
 
 def has_tariff(job: Job) -> bool:
     """Return whether another Slurm charges a tariff for a job."""
-    in_slurm = job.in_slurm
-    return in_slurm is not None and in_slurm["cluster"] is None and in_slurm.get("usd_per_gpu_hour") is not None
+    slurm_record = job.slurm_record
+    return (
+        slurm_record is not None
+        and slurm_record["cluster"] is None
+        and slurm_record.get("usd_per_gpu_hour") is not None
+    )
 
 
 def tariff_cost(job: Job, now: datetime) -> Money | None:
@@ -168,9 +174,9 @@ def tariff_cost(job: Job, now: datetime) -> Money | None:
 
 def tariff_uses(job: Job, provider: str, market: str) -> tuple[Usage, ...]:
     """Return the usages of a job with a tariff: its GPUs, for each run, by Slurm's times."""
-    in_slurm = job.in_slurm
-    price = None if in_slurm is None else in_slurm.get("usd_per_gpu_hour")
-    gpus = 0 if in_slurm is None else in_slurm["nodes"] * (in_slurm["gpus_per_node"] or 0)
+    slurm_record = job.slurm_record
+    price = None if slurm_record is None else slurm_record.get("usd_per_gpu_hour")
+    gpus = 0 if slurm_record is None else slurm_record["nodes"] * (slurm_record["gpus_per_node"] or 0)
     usages = []
     for run in job.runs if price is not None and gpus else ():
         end = run.end or job.ended_at  # a run without a recorded end

@@ -45,8 +45,9 @@ class JobAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do and why. `outcome`, `exit` and `interrupted` say how a job, or one attempt of it, ended.
+    """A decision of a job's watcher, not a step of Slurm: what to do and why.
 
+    `outcome`, `exit` and `interrupted` say how a job, or one attempt of it, ended.
     `mode` is the market on which a job with a deadline is to run next. `nothing_made`: the launch of an attempt made no
     machine. `kept_until`: until then the machine of a failed job is kept for inspection, and nothing is to be done.
     """

@@ -16,7 +16,7 @@ from cloudgpu.core.values.naming import digest
 from cloudgpu.core.values.times import from_iso
 
 STOPPED, ALLOCATED = "stopped_machine", "allocated_machine"
-PAUSED = (State.STOPPED, State.DEALLOCATED)  # from which `start` brings a machine back
+STARTABLE_STATES = (State.STOPPED, State.DEALLOCATED)  # from which `start` brings a machine back
 
 
 class Cleanup(StrEnum):
@@ -110,7 +110,7 @@ class LedgerKnowledge:
 def is_paused(machine: Machine) -> bool:
     """Say whether a machine is stopped, or parked, which is how one stops that cannot be stopped."""
     return bool(machine.parked and has_retained_resources(machine)) or (
-        machine.terminated_at is None and machine.state in PAUSED
+        machine.terminated_at is None and machine.state in STARTABLE_STATES
     )
 
 

@@ -17,7 +17,7 @@ from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.resources.orphan import (
     ALLOCATED,
-    PAUSED,
+    STARTABLE_STATES,
     STOPPED,
     Cleanup,
     CleanupOptions,
@@ -50,7 +50,7 @@ _GOES_WITH_ITS_MACHINE = {
 def stopped_machines(knowledge: LedgerKnowledge) -> Iterator[Orphan]:
     """Yield the stopped machines of this ledger, with their monthly costs."""
     for machine in knowledge.machines:
-        if machine.terminated_at is None and machine.state in PAUSED:
+        if machine.terminated_at is None and machine.state in STARTABLE_STATES:
             yield _machine(machine, knowledge)
 
 
@@ -97,7 +97,7 @@ def _cost_while_stopped(machine: Machine) -> Cost:
 def foreign_stopped_machines(knowledge: LedgerKnowledge, resources: Sequence[ProviderResource]) -> Iterator[Orphan]:
     """Yield the stopped machines of other ledgers, with what their disks cost."""
     for instance in knowledge.foreign_instances:
-        if instance.state not in PAUSED:
+        if instance.state not in STARTABLE_STATES:
             continue
         disks = [
             knowledge.costs.get(resource.id, Cost(None))

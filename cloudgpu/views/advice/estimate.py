@@ -123,7 +123,7 @@ def _attached_price(estimate: AttachedCostEstimate, display: DisplayOptions) -> 
     is_old = rate.price is not None and (rate.as_of is None or is_old_price(rate.as_of, display.now))
     return {
         "part": estimate.part,
-        "kind": rate.stored_as,
+        "kind": rate.stored_as,  # the kind under which the price list has a disk or an address
         "quantity": rate.quantity,
         "per": str(rate.per),
         "paid": str(estimate.paid_while),

@@ -9,7 +9,7 @@ from cloudgpu.core.events import job_events as lines
 
 NOW = datetime(2026, 11, 1, 9, 30, 0, 250_000, UTC)
 PLACED = lines.job_placed("job-1", 1, NOW, key="job-1-1", machine=None)
-ENDED = lines.job_ended("job-1", 1, "failed", NOW, status=3, why='"broken"\n', by_machine=True)
+ENDED = lines.job_ended("job-1", 1, "failed", NOW, status=3, why='"broken"\n', is_machine_time=True)
 
 
 def test_lines_come_back_as_they_were_and_nobody_else_may_read_them(tmp_path):

@@ -140,7 +140,7 @@ def test_an_array_runs_once_for_each_index(train, done):
 def test_a_job_after_another_begins_when_that_has_succeeded(train, done):
     first, second = done["first"], done["second"]
     assert (first.state, second.state) == (State.SUCCEEDED, State.SUCCEEDED)
-    assert second.in_slurm["after"] == first.slurm_id
+    assert second.slurm_record["after"] == first.slurm_id
     assert second.runs[0].begin >= first.runs[0].end
     assert (train.work / "results" / "second" / "two").read_text() == "two\n"
 

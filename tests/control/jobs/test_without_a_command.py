@@ -80,7 +80,9 @@ def running(lab: Lab, *, up=(), market=None, **options):
 
 def over(lab: Lab, job):
     """Write that its command has succeeded, and nobody has fetched its results."""
-    lab.session.ledger.append([lines.job_ended(job.id, 1, "succeeded", lab.clock(), status=0, by_machine=True, why="")])
+    lab.session.ledger.append(
+        [lines.job_ended(job.id, 1, "succeeded", lab.clock(), status=0, is_machine_time=True, why="")]
+    )
 
 
 def test_a_budget_that_refuses_the_restart_ends_the_job_with_its_words(desk):

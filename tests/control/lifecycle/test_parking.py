@@ -254,7 +254,9 @@ def test_a_move_keeps_to_the_highest_price_of_the_launch_until_another_is_given(
 
 def test_up_compares_a_request_with_the_comeback_and_not_with_the_first_launch(lab):
     def options(**more):
-        return [one["option"] for one in build_plan_document(lab.session, lab.prepare(spot=True, **more))["differences"]]
+        return [
+            one["option"] for one in build_plan_document(lab.session, lab.prepare(spot=True, **more))["differences"]
+        ]
 
     row = parked(lab, max_price=parse_price("2"))
     start_machine(lab.session, row, None, wait=False, max_price=parse_price("3"))

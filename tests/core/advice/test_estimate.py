@@ -119,8 +119,8 @@ def test_an_azure_disk_is_billed_by_the_started_hour_and_googles_by_the_second()
 
 def test_work_that_ends_keeps_its_disk_from_the_first_hour_to_the_last():
     always, office = use_of_job(WeeklyHours(), Fraction(100)), use_of_job(WeeklyHours(Fraction(8)), Fraction(100))
-    assert (always.runs, always.disk_us) == (((100 * HOUR_MICROS, 1),), 100 * HOUR_MICROS)
-    assert office.runs == ((8 * HOUR_MICROS, 12), (4 * HOUR_MICROS, 1))
+    assert (always.uptime_spans, always.disk_us) == (((100 * HOUR_MICROS, 1),), 100 * HOUR_MICROS)
+    assert office.uptime_spans == ((8 * HOUR_MICROS, 12), (4 * HOUR_MICROS, 1))
     assert office.disk_us == (12 * 24 + 4) * HOUR_MICROS  # four hours of the thirteenth day, and no night after them
     assert use_of_job(WeeklyHours(Fraction(8)), Fraction(96)).disk_us == (11 * 24 + 8) * HOUR_MICROS
     assert use_of_job(OFFICE, Fraction(8)).disk_us == 8 * HOUR_MICROS  # one day's work is done on that day

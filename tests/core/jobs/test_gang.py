@@ -100,7 +100,7 @@ def test_a_move_is_over_when_all_nodes_have_ended():
 
 def test_slurm_is_that_of_the_attempt_and_all_nodes_are_the_jobs():
     job = gang()
-    assert (job.in_slurm["cluster"], job.in_slurm["members"]) == ("g", list(IDS))
+    assert (job.slurm_record["cluster"], job.slurm_record["members"]) == ("g", list(IDS))
     assert job.machines == ("g-1", "g-2", "g-0")
     assert {id_: part.key for id_, (part,) in machine_assignments([job]).items()} == dict.fromkeys(IDS, "job-1")
 

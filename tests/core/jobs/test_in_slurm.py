@@ -41,7 +41,7 @@ def task(id_: str, state: str, begin: int | None, end: int | None) -> Any:
 
 
 def test_what_slurm_said_last_of_a_task_counts() -> None:
-    asked = in_slurm(1, members=("cg-0",)).in_slurm
+    asked = in_slurm(1, members=("cg-0",)).slurm_record
     lines = [job_requested("job-1", "lr", None, "tower", spec(slurm=asked), START)]
     lines += [job_in_slurm("job-1", 1, "12", [task("12", "PENDING", None, None)], START)]
     lines += [job_in_slurm("job-1", 1, "12", [task("12", "RUNNING", 5, None)], START + timedelta(seconds=5))]
@@ -57,8 +57,8 @@ def test_a_job_that_somebody_gave_to_slurm_is_over_and_is_theirs() -> None:
     line = slurm_job_recorded({**record, "task": task("13", "CANCELLED", 5, 9)}, START + timedelta(seconds=9))
     job = folded(line, line)["slurm-c1-13"]
     assert (job.name, job.state, job.spec["owner"], job.is_open) == ("bash-13", State.CANCELLED, "bob", False)
-    assert job.in_slurm is not None
-    assert job.in_slurm["members"] == ["cg-0", "cg-1"]
+    assert job.slurm_record is not None
+    assert job.slurm_record["members"] == ["cg-0", "cg-1"]
 
 
 def test_a_job_that_waits_in_slurm_says_for_what() -> None:
@@ -72,14 +72,14 @@ def test_a_job_that_waits_in_slurm_says_for_what() -> None:
 def test_a_tariff_counts_the_hours_of_gpus_to_the_nano_dollar() -> None:
     run = slurm_run(0, 1800, "gpu-7")
     one = in_slurm(1, run, run, members=("cg-1",), cluster=None)
-    assert one.in_slurm is not None
+    assert one.slurm_record is not None
     assert tariff_cost(one, START) is None
-    asked = {**one.in_slurm, "usd_per_gpu_hour": 250_000_001, "nodes": 2, "gpus_per_node": 4}
+    asked = {**one.slurm_record, "usd_per_gpu_hour": 250_000_001, "nodes": 2, "gpus_per_node": 4}
     assert tariff_cost(replace(one, spec=spec(slurm=asked)), START) == Money(2_000_000_008)
 
 
 def test_a_job_that_slurm_has_not_begun_is_queued_and_says_why() -> None:
-    asked = in_slurm(1, members=("cg-0",)).in_slurm
+    asked = in_slurm(1, members=("cg-0",)).slurm_record
     waiting = {**task("12", "PENDING", None, None), "reason": "Priority"}
     lines = [job_requested("job-1", "lr", None, "tower", spec(slurm=asked, machine="cg-0"), START)]
     lines += [job_placed("job-1", 1, START, key=None, machine="cg-0"), job_in_slurm("job-1", 1, "12", [waiting], START)]
@@ -100,7 +100,7 @@ def test_a_reason_that_nobody_knows_is_said_as_slurm_says_it() -> None:
 
 
 def test_why_a_job_waits_is_a_line_every_ten_minutes_at_most_and_that_it_begins_is_one_at_once() -> None:
-    asked = in_slurm(1, members=("cg-0",)).in_slurm
+    asked = in_slurm(1, members=("cg-0",)).slurm_record
     job = folded(
         job_requested("job-1", "lr", None, "tower", spec(slurm=asked, machine="cg-0"), START),
         job_placed("job-1", 1, START, key=None, machine="cg-0"),

@@ -320,7 +320,7 @@ def reason_to_move(
 
 def _current_offer(session: Session, machine: Machine) -> Offer:
     """Return the offer of a machine that runs, at its last known price."""
-    configuration = replace(configuration_of(machine), account=session.account_here(machine))
+    configuration = replace(configuration_of(machine), account=session.local_account_name(machine))
     return Offer(configuration, price_from_json(not_none(machine.price).record()))
 
 
@@ -330,7 +330,9 @@ def _usable_offers(session: Session, job: Job, attempt: Attempt, machine: Machin
     Another type may be slower or faster, and another account has its own data. Raises as `prepare` does.
     """
     request = parse_request(**launch_options_of(job, attempt, session.clock()))  # type: ignore[arg-type]
-    candidate = candidate_in(session, request, session.find_template(request.template), session.account_here(machine))
+    candidate = candidate_in(
+        session, request, session.find_template(request.template), session.local_account_name(machine)
+    )
     requirements = replace(
         with_placement_constraint(candidate.provider, candidate.request).requirements,
         instance_type=machine.instance_type,

@@ -106,7 +106,9 @@ def external_job_events(
     `nodes` are those of the cluster, node 0 first; `jobs` are all of the ledger, which are not external.
     """
     cluster = cluster_id(nodes[0])
-    known_ids = {run.id for job in jobs if job.in_slurm and job.in_slurm["cluster"] == cluster for run in job.runs}
+    known_ids = {
+        run.id for job in jobs if job.slurm_record and job.slurm_record["cluster"] == cluster for run in job.runs
+    }
     ids_by_name = {node.name: node.id for node in nodes}
     for entry in read_records(text, utc_offset):
         if entry.begin is None or entry.id in known_ids:

@@ -242,8 +242,12 @@ def _time_limit_minutes(session: Session, request: RunRequest, machine: Machine)
 
 def _dependency_slurm_id(session: Session, dependency: str, cluster: str | None, machine: Machine) -> str:
     """Return Slurm's id of the job that has to succeed first: a cloudgpu job in the same Slurm, or the id itself."""
-    matching = [job for job in all_jobs(session).values() if dependency in (job.name, job.key, job.id) and job.in_slurm]
-    in_same_slurm = [job for job in matching if job.in_slurm and job.in_slurm["cluster"] == cluster and job.slurm_id]
+    matching = [
+        job for job in all_jobs(session).values() if dependency in (job.name, job.key, job.id) and job.slurm_record
+    ]
+    in_same_slurm = [
+        job for job in matching if job.slurm_record and job.slurm_record["cluster"] == cluster and job.slurm_id
+    ]
     if in_same_slurm and in_same_slurm[-1].slurm_id:
         return in_same_slurm[-1].slurm_id
     if dependency.isdecimal() and not matching:
