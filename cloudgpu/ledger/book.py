@@ -67,7 +67,7 @@ class Book(Reader):
         return self.machine(machine.id) or machine
 
     def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
-        """Call `decision` under the append lock and write what it returns in the same transaction."""
+        """Append what `decision` returns: call it under the append lock and write in the same transaction."""
         with self._writing() as (connection, head_lock, record, last_line):
             drafts = decision(self)  # outside of `translated`: its errors pass through as they are
             with self._store.translated():

@@ -63,6 +63,7 @@ def plan_line(plan: Plan, *, for_job: bool = False) -> str:
     """
     spot_text = " spot" if plan["market"] == "spot" else ""
     place = plan["provider"] if is_on_prem(plan["provider"]) else f"{plan['provider']} {plan['zone']}"
+    # `lease_ends`: an idle machine ends with its lease; else that only warns.
     end = plan["expires"] if plan["lease_ends"] and not for_job else plan.get("renew_until")
     latest_text = " at the latest" if for_job else ""
     hourly_text = f"{dollars(plan['price']['usd_per_hour'], 4)}/h{_per_node_text(plan)}{_other_offers_text(plan)}"
@@ -170,7 +171,7 @@ def _ends_text(plan: Plan, now: datetime) -> str:
 
 
 def _cost_briefly(plan: Plan) -> str:
-    """Return what it costs at most, and what up to the end of its lease."""
+    """Return what it costs at most, and up to its lease's end. Attached is what is paid beside it: disk, address."""
     lease_length, renew_until_length = short_duration(plan["lease_s"]), short_duration(plan["renew_until_s"])
     lease_cost_text = (
         f", {dollars(plan['cost_to_lease_end_usd'])} in {lease_length}"
@@ -203,12 +204,12 @@ def _idle_text(plan: Plan) -> str:
     return f"{_ACTION_TEXTS[idle['do']]} after {after_text} and a {grace_text} warning{scratch_text}"
 
 
-def _ended_by(guarded: PlannedGuards, nodes: int) -> str:
-    agent_texts = ["its agent (idle, lease)"] if guarded["agent"] == "ends" else []
+def _ended_by(safeguards: PlannedGuards, nodes: int) -> str:
+    agent_texts = ["its agent (idle, lease)"] if safeguards["agent"] == "ends" else []
     if nodes > 1:
         node_agents = ["each node's agent (renew-until)"] if agent_texts else []
         agent_texts = ["cloudgpu reap or watch (idle, lease, for all nodes)", *node_agents]
-    timer_texts = [_TIMER_TEXTS[guarded["timer"]]] if guarded["timer"] in _TIMER_TEXTS else []
+    timer_texts = [_TIMER_TEXTS[safeguards["timer"]]] if safeguards["timer"] in _TIMER_TEXTS else []
     return ", ".join(agent_texts + timer_texts) or "only cloudgpu reap or watch"
 
 
@@ -235,6 +236,7 @@ def _is_doubtful(fit: BudgetFit) -> bool:
 def _may_erase(plan: Plan) -> bool:
     """Return whether the end of this machine may delete data on its disks: for a plug-in's machine it is not known."""
     is_known = plan["provider"] in BUILT_IN_PROVIDERS and "erases its " not in plan["stop_effect"]
+    # `ends`: by the cause of an end, what it does: `stop`, `park` or `terminate`.
     return "terminate" in plan["ends"].values() or not is_known
 
 
@@ -270,7 +272,7 @@ def plan_text(plan: Plan, now: datetime) -> str:
             ("stop", _stop_text(plan)),
             *(("budget", _budget_text(budget)) for budget in plan["budgets"]),
             *([("", _SPOT_NOTE)] if plan["budgets"] and plan["market"] == "spot" else []),
-            ("guards", "; ".join(plan["guards"])),
+            ("guards", "; ".join(plan["guards"])),  # the sentences; `guarded` has the same for programs
             ("ssh", _ssh_text(plan["setup"]["network"])),
             ("engine", _engine_text(plan)),
             ("template", _template_text(plan)),
@@ -308,8 +310,9 @@ def _where_text(plan: Plan) -> str:
 def _chosen_text(account_offers: Sequence[AccountOffers]) -> str:
     """Return why it is this account's: what each has, in the order of trying."""
     account_texts = [
-        f"{share['account']} at {dollars(share['usd_per_hour'], 4)} ({counted(share['offers'], 'offer')})"
-        for share in account_offers
+        f"{account_offer['account']} at {dollars(account_offer['usd_per_hour'], 4)} "
+        f"({counted(account_offer['offers'], 'offer')})"
+        for account_offer in account_offers
     ]
     if len(account_texts) == 1:
         return f"of all accounts only {account_texts[0]} has what fits"
@@ -324,7 +327,7 @@ def _market_text(plan: Plan) -> str:
 
 
 def _asks_to_persist(plan: Plan) -> bool:
-    """Say whether a spot machine can be stopped only since that was asked for: Azure's and Google's always can be."""
+    """Say whether a spot machine can be stopped only by its persistent request; Azure's and Google's always can."""
     return bool(plan["setup"]["persistent"]) and plan["provider"] not in ("azure", "gcp")
 
 
@@ -341,7 +344,7 @@ def _rule_text(text: RuleText, now: datetime) -> str:
 
 
 def _cost_text(plan: Plan) -> str:
-    """Return what it costs with attached costs while it runs; resources without a price are named."""
+    """Return what it costs while it runs, with what is attached (disks, addresses); what has no price is named."""
     attached_text = (
         " with attached costs"
         if any(attached_cost["while_running"] for attached_cost in plan["attached_costs"])
@@ -361,8 +364,8 @@ def _cost_text(plan: Plan) -> str:
     return f"{cost_text}{attached_text}{unpriced_text}{reaper_text}"
 
 
-def _only_reaper(guarded: PlannedGuards) -> bool:
-    return bool(guarded["agent"] != "ends" and guarded["timer"] == "none")
+def _only_reaper(safeguards: PlannedGuards) -> bool:
+    return bool(safeguards["agent"] != "ends" and safeguards["timer"] == "none")
 
 
 def _at_most_text(high_usd: str, low_usd: str) -> str:

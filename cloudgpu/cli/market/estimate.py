@@ -106,7 +106,7 @@ def command(
     Prices are a dated list that comes with cloudgpu, or those of the last `catalog refresh`; they are not offers. -v
     shows how each sum is made, --sources where each price is from. If nothing fits, the exit code is still 0.
     """
-    typed_options = locals()  # before anything else is one
+    typed_options = locals()  # the options alone: there is no other local variable yet
     from cloudgpu.control.advice.estimate_request import EstimateOptions
 
     typed_options["all"] = all_

@@ -73,7 +73,7 @@ def command(
         str | None, typer.Option(metavar="KIND", help="Rent at aws, gcp, azure, lambda, runpod or vast.")
     ] = None,
     region: Annotated[str | None, typer.Option(metavar="NAME", help="Rent in this region.")] = None,
-    trust: options.Trust = None,
+    trust: options.Trust = None,  # whose computers are accepted at least
     spot: Annotated[bool, typer.Option("--spot/--on-demand", help="Which market to rent on.")] = False,
     currency: Currency = None,
     rate: Rate = None,
@@ -88,7 +88,7 @@ def command(
     most per dollar comes first. It also shows from how many hours a week a desktop is cheaper. -v shows every step,
     --sources what each is based on. Prices are from the dated catalogue; no cloud is queried.
     """
-    arguments = locals()  # before anything else is one
+    arguments = locals()  # the options alone: there is no other local variable yet
     from cloudgpu.control.advice.recommend import recommendation_document
     from cloudgpu.control.advice.recommend_request import RecommendOptions
 
@@ -120,9 +120,9 @@ def recommendation_text(document: RecommendDocument, *, verbose: bool, sources: 
         ]
     if verbose:
         blocks += [paragraph(note) for note in document["notes"]]
-    free_hours = document["free_hours"]
+    free_tier_hours = document["free_hours"]
     last_lines = [ORDER_NOTE] if not verbose and max(len(document["machines"]), len(document["desktops"])) > 1 else []
-    last_lines += [paragraph(free_hours["sentence"])] if free_hours is not None and not verbose else []
+    last_lines += [paragraph(free_tier_hours["sentence"])] if free_tier_hours is not None and not verbose else []
     last_lines += [more_line] if (more_line := more_text(verbose=verbose, sources=sources).strip()) else []
     return (
         "\n\n".join(blocks)
@@ -175,7 +175,7 @@ def _desktops_text(document: RecommendDocument, *, verbose: bool = True) -> str:
     rows = [
         [
             f"{desktop['cards']}x {desktop['gpu']}",
-            desktop["paid"],
+            desktop["paid"],  # which price the card has: used, new, at its launch or yours
             dollars(desktop["card_usd"], 0),
             dollars(desktop["desktop_usd"], 0),
             f"{desktop['watts']:,.0f}",

@@ -101,7 +101,7 @@ def command(
 
     A desktop's figures have a source and a date (--desktops lists them); options replace single figures.
     """
-    arguments = locals()  # before anything else is one
+    arguments = locals()  # the options alone: there is no other local variable yet
     from cloudgpu.control.advice.compare_request import CompareOptions, parse_compare
 
     if chart and output is not Format.TEXT:

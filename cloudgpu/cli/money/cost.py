@@ -60,7 +60,7 @@ def command(
     --verify recomputes the hash chain and the head record. If the ledger was cut short or restored from an old copy, it
     queries every account, records what is there, and allows launches again.
     """
-    arguments = locals()  # before anything else is one
+    arguments = locals()  # the options alone: there is no other local variable yet
     from cloudgpu.control.inputs.periods import CostOptions, parse_cost
     from cloudgpu.control.reaper.reaper import rare_garbage_collection
 

@@ -51,7 +51,7 @@ def command(
     --send sends the summary to every receiver of alerts, with the page attached if the receiver takes files. A receiver
     that fails is named: exit code 8.
     """
-    arguments = locals()  # before anything else is one
+    arguments = locals()  # the options alone: there is no other local variable yet
     from cloudgpu.control.cost.report import ReportOptions, parse_report, report_document
     from cloudgpu.control.cost.report_files import ReportFormat, parse_report_format
 

@@ -125,7 +125,7 @@ def _price_jump_factor(session: Session) -> Callable[[Machine], Fraction]:
     """Return a function: the factor from which a machine's price is alerted, the lab's or that of its own terms."""
     published = None
     with suppress(InvalidRequest):  # published by another version: no reason to send no alert
-        published = lab_limits(session.published()).price_jump
+        published = lab_limits(session.published_policies()).price_jump
 
     def factor(machine: Machine) -> Fraction:
         return Fraction(published or Decimal(machine.terms.price_jump if machine.terms else DEFAULT_PRICE_JUMP))

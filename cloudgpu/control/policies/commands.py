@@ -125,7 +125,7 @@ def _policy_settings(session: Session) -> Iterator[tuple[str, str]]:
 
 def _published(session: Session, name: str) -> Publication | None:
     """Return who published a policy for the lab, when, and which file of this home it replaces."""
-    publication = session.published().get(name)
+    publication = session.published_policies().get(name)
     if publication is None:
         return None
     replaced = replaced_file(session, name)

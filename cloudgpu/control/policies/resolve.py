@@ -74,14 +74,14 @@ def policy_named(session: Session, name: str) -> FoundPolicy:
 
     Raises as `load_policy`.
     """
-    return published_policy(session.published(), name) or load_policy(
+    return published_policy(session.published_policies(), name) or load_policy(
         name, search=policy_paths(session.home), tz=session.settings.tz
     )
 
 
 def all_policy_names(session: Session) -> tuple[str, ...]:
     """Return the names of all policies there are, published ones too, sorted."""
-    published = set(session.published()) - {LIMITS_NAME}
+    published = set(session.published_policies()) - {LIMITS_NAME}
     return tuple(sorted(published | set(policy_names(search=policy_paths(session.home)))))
 
 
@@ -108,7 +108,7 @@ def limits_of(session: Session) -> Limits:
 
     So no file of a home loosens what is published. Raises InvalidRequest for a fault, LedgerUnavailable.
     """
-    return narrowest_limits((lab_limits(session.published()), load_limits(policy_paths(session.home))))
+    return narrowest_limits((lab_limits(session.published_policies()), load_limits(policy_paths(session.home))))
 
 
 def resolve_policy(
@@ -130,7 +130,9 @@ def resolve_policy(
     limited_lifetime, lifetime_cuts = cut_lifetime(requested, limits)
     check_typed_limits(limited_lifetime, limits)
     limited = limit_policy(found_policy.policy, limits)
-    terms = terms_for_launch(session.home_terms, found_policy, session.published() if found_policy.origin else {})
+    terms = terms_for_launch(
+        session.home_terms, found_policy, session.published_policies() if found_policy.origin else {}
+    )
     return ResolvedPolicy(limited.policy, limited_lifetime, chosen.why, (*lifetime_cuts, *limited.cuts), terms)
 
 
@@ -157,7 +159,9 @@ def policies_of(
     would be under now. `policy_name`: this one, for all. For a member, what their home says counts for their own
     machines alone. Raises InvalidRequest for a fault in the limits, which concern every machine.
     """
-    return chosen_policies(machines, policy_name, authorization_of(session), session.published(), session.home_terms)
+    return chosen_policies(
+        machines, policy_name, authorization_of(session), session.published_policies(), session.home_terms
+    )
 
 
 def lifetime_of(policy: Policy, settings: Settings, options: LifetimeOverride = _NOT_GIVEN) -> Lifetime:
@@ -194,7 +198,9 @@ def _policy_for_start(session: Session, machine: Machine, name: str) -> Policy:
         return find_policy(session, name)
     home = session.home_terms
     terms = current_terms(home, machine)
-    return policy_by_terms(name, terms, session.published(), home, launched_here=is_launched_by(home, machine)).policy
+    return policy_by_terms(
+        name, terms, session.published_policies(), home, launched_here=is_launched_by(home, machine)
+    ).policy
 
 
 def check_renewable(lease: timedelta, renew_until: timedelta) -> None:

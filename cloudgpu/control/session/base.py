@@ -88,8 +88,8 @@ class SessionBase:
             self._names = now, names.among({name: account.options for name, account in self.settings.accounts.items()})
         return self._names[1]
 
-    def published(self) -> dict[str, Published]:
-        """Return what the lab's payers have published in the ledger, by name."""
+    def published_policies(self) -> dict[str, Published]:
+        """Return the policies and limits that the lab's payers have published in the ledger, by name."""
         from cloudgpu.core.team.rights import SUBJECT, published_of
 
         return published_of(self.ledger.events(SUBJECT))

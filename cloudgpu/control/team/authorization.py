@@ -38,7 +38,11 @@ STOP = "stop"  # the one verb that the lab's limits may allow to every member
 
 
 def authorization_of(session: Session) -> Authorization:
-    """Return who the user is, in which role, and store that for when the ledger is away. Raises LedgerUnavailable."""
+    """Return who the user is, and in which role.
+
+    Stores it, as `LedgerAway` is no time to ask: while the ledger cannot be reached, `session.ledger_away` is true and
+    a stand-in answers with what was stored. Raises LedgerUnavailable.
+    """
     person, role = person_of(session), session.ledger.role()
     people = (
         People() if role is Role.ALONE else people_of(session.ledger.events(PEOPLE_SUBJECT), session.ledger.members())
@@ -121,7 +125,7 @@ def requested_by(
 ) -> RequestedBy:
     """Return what the event of a request records: the owner and the right of the user; empty outside a team.
 
-    Every event has its user anyway: the database of a team signs them.
+    Every event has its user anyway: the database of a team records which user wrote it.
     """
     authorization = authorization or authorization_of(session)
     if authorization.role is Role.ALONE:
@@ -171,24 +175,21 @@ def claim_owner(session: Session, owner: str) -> None:
         return
 
     def build_events(view: View) -> Sequence[Draft]:
+        last_seq, _, _ = view.head()
         people = people_of(session.ledger.events(PEOPLE_SUBJECT), authorization.people.users)
         verdict = claim(people, authorization.role, authorization.person, owner, session.settings.owner)
         if verdict is Claim.REFUSED:
             raise _not_their_name_error(session, authorization, owner)
-        return (
-            [owner_claimed(owner, authorization.person, session.clock(), view.head()[0])]
-            if verdict is Claim.NEW
-            else []
-        )
+        return [owner_claimed(owner, authorization.person, session.clock(), last_seq)] if verdict is Claim.NEW else []
 
-    session.ledger.decide(build_events)
+    session.ledger.decide(build_events)  # appends what it returns, in the transaction in which it looks
 
 
 def owners(session: Session) -> OwnersDocument:
     """Return each recorded owner's name with the database user that it belongs to."""
     people = people_of(session.ledger.events(PEOPLE_SUBJECT), session.ledger.members())
     return {
-        "owners": [{"owner": people.spellings[name], "user": user} for name, user in sorted(people.persons.items())]
+        "owners": [{"owner": people.display_names[name], "user": user} for name, user in sorted(people.persons.items())]
     }
 
 
@@ -218,6 +219,7 @@ def assign_owner(session: Session, owner: str, person: str) -> OwnersDocument:
             value=person,
             next=f"Name one of its database users: {', '.join(users)}.",
         )
+    # The first of the head is the seq of the last line.
     session.ledger.decide(lambda view: [owner_assigned(owner, person, session.clock(), view.head()[0])])
     return owners(session)
 
@@ -230,7 +232,7 @@ def _not_their_name_error(session: Session, authorization: Authorization, owner:
         if holder
         else f"{owner} is not the name of {authorization.person}"
     )
-    default_name = authorization.own_owner
+    default_name = authorization.configured_owner
     own_name = names[0] if names else default_name if authorization.may_claim(default_name) else authorization.person
     return RoleNeeded(
         f"{reason}: launching for somebody else needs the payer's role, and {authorization.person} is a member.",
@@ -249,7 +251,7 @@ def _stoppers(session: Session) -> Stoppers:
     """Return who may stop others' machines by the lab's limits."""
     from cloudgpu.config.policies.find import lab_limits
 
-    return lab_limits(session.published()).stop or Stoppers.OWNER
+    return lab_limits(session.published_policies()).stop or Stoppers.OWNER
 
 
 _RIGHT_TEXTS = {

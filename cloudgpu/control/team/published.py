@@ -36,7 +36,7 @@ def publish(session: Session, name_or_file: str, directories: Sequence[Path]) ->
     replaced: list[Published] = []
 
     def build_events(view: View) -> Sequence[Draft]:
-        published = session.published().get(name)
+        published = session.published_policies().get(name)
         replaced.extend([published] if published else [])
         if published is not None and (published.text, published.tz) == (text, tz):
             return []
@@ -51,7 +51,7 @@ def withdraw(session: Session, name: str) -> WithdrawnDocument:
     require_payer_role(session, f"Withdrawing {name} from the lab")
 
     def check_published() -> None:
-        published = session.published()
+        published = session.published_policies()
         if name not in published:
             message = f"Nothing is published as {name!r}" + did_you_mean(closest_match(name, published), ".")
             raise InvalidRequest(message, field="NAME", value=name, next="Run: cloudgpu policy ls")

@@ -37,7 +37,7 @@ class People:
     """
 
     persons: Mapping[str, str] = field(default_factory=dict)  # the recorded person by owner's name, in tag form
-    spellings: Mapping[str, str] = field(default_factory=dict, compare=False)  # by the tag form: the name as written
+    display_names: Mapping[str, str] = field(default_factory=dict, compare=False)  # by the tag form: as written
     users: Collection[str] = field(default=(), compare=False)
 
     def person(self, owner: str | None) -> str | None:
@@ -70,7 +70,7 @@ class People:
 
     def names(self, person: str) -> list[str]:
         """Return the recorded names of a person."""
-        return sorted(self.spellings.get(name, name) for name, holder in self.persons.items() if holder == person)
+        return sorted(self.display_names.get(name, name) for name, holder in self.persons.items() if holder == person)
 
 
 def people_of(lines: Iterable[Event], users: Collection[str] = ()) -> People:
@@ -78,11 +78,11 @@ def people_of(lines: Iterable[Event], users: Collection[str] = ()) -> People:
 
     `users` are all who are in the team: nobody else's claim of what the database calls one of them counts.
 
-    A claim counts only for whoever wrote it: the database signs the lines of a team. A line that does not say both, the
-    name and the person, says nothing: the database does not look into a member's lines.
+    A claim counts only for whoever wrote it: the database of a team records who wrote each line. A line that does not
+    say both, the name and the person, says nothing: the database does not look into a member's lines.
     """
     person_by_name: dict[str, str] = {}
-    spellings: dict[str, str] = {}
+    display_names: dict[str, str] = {}
     for line in sorted(lines, key=lambda line: line.seq):
         owner, person = line.body.get("owner"), line.body.get("person")
         if not (isinstance(owner, str) and isinstance(person, str) and owner and person):
@@ -90,8 +90,8 @@ def people_of(lines: Iterable[Event], users: Collection[str] = ()) -> People:
         name = comparable_name(owner)
         is_claim = line.kind == CLAIMED and name not in person_by_name and line.actor == person
         if line.kind == ASSIGNED or (is_claim and not _another_has(name, users, person)):
-            person_by_name[name], spellings[name] = person, owner
-    return People(person_by_name, spellings, users)
+            person_by_name[name], display_names[name] = person, owner
+    return People(person_by_name, display_names, users)
 
 
 def _another_has(name: str, users: Iterable[str], person: str) -> bool:
@@ -186,8 +186,8 @@ class Claim(StrEnum):
     REFUSED = "refused"
 
 
-def claim(people: People, role: Role, person: str, owner: str, own_owner: str) -> Claim:
-    """Return whether this person may launch for `owner`; `own_owner` is the owner that their settings name.
+def claim(people: People, role: Role, person: str, owner: str, configured_owner: str) -> Claim:
+    """Return whether this person may launch for `owner`; `configured_owner` is the owner that their settings name.
 
     A member's first launch makes the name of their settings theirs, beside what the database calls them. Another one
     needs a payer: so does every name that is somebody else's, or that another person is called by.
@@ -196,7 +196,9 @@ def claim(people: People, role: Role, person: str, owner: str, own_owner: str) -
         return Claim.GRANTED
     is_free = not people.is_another(person, owner)
     has_own_name = any(comparable_name(name) != comparable_name(person) for name in people.names(person))
-    if is_free and (owner == person or (comparable_name(owner) == comparable_name(own_owner) and not has_own_name)):
+    if is_free and (
+        owner == person or (comparable_name(owner) == comparable_name(configured_owner) and not has_own_name)
+    ):
         return Claim.NEW
     return Claim.GRANTED if role is Role.PAYER else Claim.REFUSED
 
@@ -222,13 +224,13 @@ def right_to(
 class Authorization:
     """Who makes a request, in which role, and the persons of the owners' names.
 
-    `person` is the user of the database, `own_owner` the owner of config.toml. `for_lab`: the reaper acts for the lab.
+    `person` is the user of the database, `configured_owner` the owner of config.toml. `for_lab`: the reaper acts.
     """
 
     role: Role
     person: str
     people: People
-    own_owner: str = ""
+    configured_owner: str = ""
     for_lab: bool = False
 
     @property
@@ -243,7 +245,9 @@ class Authorization:
 
     def may_claim(self, owner: str | None) -> bool:
         """Say whether no person has this name yet, so that their first action under it makes it theirs."""
-        return bool(owner) and claim(self.people, self.role, self.person, owner or "", self.own_owner) is Claim.NEW
+        return (
+            bool(owner) and claim(self.people, self.role, self.person, owner or "", self.configured_owner) is Claim.NEW
+        )
 
     def owner_text(self, machine: OwnedSubject) -> str:
         """Return the owner of a machine in words: `ada's`, `ada@example.org's (ada)`."""

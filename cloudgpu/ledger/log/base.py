@@ -145,7 +145,9 @@ class Ledger(View, Protocol):
         ...
 
     def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
-        """Call `decision` under the append lock and write what it returns in the same transaction.
+        """Append the events that `decision` returns; nobody else appends between its look at the ledger and that.
+
+        It is called under the append lock, and all is one transaction.
 
         What `decision` raises ends the transaction and passes through; nothing is written then.
         """

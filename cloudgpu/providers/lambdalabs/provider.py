@@ -19,9 +19,9 @@ from cloudgpu.providers.lambdalabs.options import PROVIDER
 from cloudgpu.providers.registry import lazy_modules
 
 if TYPE_CHECKING:
-    from cloudgpu.providers.lambdalabs import account, machines, offers as market
+    from cloudgpu.providers.lambdalabs import account, machines, offers as offer_calls
 else:  # each is loaded by the first method that uses it
-    account, machines, market = lazy_modules("cloudgpu.providers.lambdalabs", "account machines offers")
+    account, machines, offer_calls = lazy_modules("cloudgpu.providers.lambdalabs", "account machines offers")
 
 
 def make(settings: ProviderSettings) -> LambdaProvider:
@@ -64,7 +64,7 @@ class LambdaProvider:
 
     def available(self, requirements: Requirements) -> Availability:
         """Return what Lambda has in stock of what fits, by region."""
-        return market.available(self._lambda, requirements)
+        return offer_calls.available(self._lambda, requirements)
 
     def prices(self, offers: Sequence[MachineConfiguration]) -> Sequence[Price | None]:
         """Return one price per offer, or a machine's own, as Lambda reports it now."""
@@ -72,7 +72,7 @@ class LambdaProvider:
 
     def regions(self) -> Sequence[Region]:
         """Return the regions that this account uses; one address answers for all."""
-        return market.regions(self._lambda)
+        return offer_calls.regions(self._lambda)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:  # noqa: ARG002  (one call, and it is brief)
         """Launch the machine of an attempt, or return the one that was made for it already."""

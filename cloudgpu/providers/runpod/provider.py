@@ -20,9 +20,16 @@ from cloudgpu.providers.runpod.client import Runpod
 from cloudgpu.providers.runpod.options import PROVIDER
 
 if TYPE_CHECKING:
-    from cloudgpu.providers.runpod import launch, machines, offers as market, options, pod_key, request as launch_calls
+    from cloudgpu.providers.runpod import (
+        launch,
+        machines,
+        offers as offer_calls,
+        options,
+        pod_key,
+        request as launch_calls,
+    )
 else:  # each is loaded by the first method that uses it
-    launch, machines, market, options, pod_key, launch_calls = lazy_modules(
+    launch, machines, offer_calls, options, pod_key, launch_calls = lazy_modules(
         "cloudgpu.providers.runpod", "launch machines offers options pod_key request"
     )
 
@@ -65,15 +72,15 @@ class RunpodProvider:
 
     def available(self, requirements: Requirements) -> Availability:
         """Return what RunPod has now, by data centre: one call."""
-        return market.available(self._runpod, requirements)
+        return offer_calls.available(self._runpod, requirements)
 
     def prices(self, offers: Sequence[MachineConfiguration]) -> Sequence[Price | None]:
         """Return one price per offer, by the same answer of RunPod's catalogue."""
-        return market.prices(self._runpod, offers)
+        return offer_calls.prices(self._runpod, offers)
 
     def regions(self) -> Sequence[Region]:
         """Return the data centres that this account uses; one address answers for all."""
-        return market.regions(self._runpod)
+        return offer_calls.regions(self._runpod)
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return that a setup ties a launch to no place. Raises InvalidRequest for an image or a volume."""

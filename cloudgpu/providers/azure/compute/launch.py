@@ -153,7 +153,7 @@ class _Launch:
         call, tags, network = self._call, self._attempt.tags, self._azure.network
         with Pool(2) as pool:
             pending_calls = []
-            if call.group is None:
+            if call.security_group is None:
                 body = security_rules.security_group(call.region, tags, call.callers, call.ssh_port)
                 pending_calls.append(
                     pool.submit(self._put, network.network_security_groups, "networkSecurityGroups", body)

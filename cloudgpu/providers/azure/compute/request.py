@@ -46,7 +46,7 @@ class Call:
     number: str | None = None
     plan: Mapping[str, str] | None = None
     subnet: str | None = None
-    group: str | None = None
+    security_group: str | None = None
     trusted: bool = False
     secure_boot: bool = False
     role: bool = False
@@ -154,7 +154,7 @@ def _os_profile(attempt: Attempt, name: str, custom_data: bytes) -> Body:
 def _interface(attempt: Attempt, call: Call, subscription: str, name: str) -> Body:
     network = network_group(attempt, call)
     network_id = ids.resource_id(subscription, network, _NETWORKS, network)
-    security_group_id = call.group or ids.resource_id(subscription, name, _SECURITY, name)
+    security_group_id = call.security_group or ids.resource_id(subscription, name, _SECURITY, name)
     ip_configuration: Body = {"primary": True, "subnet": {"id": call.subnet or f"{network_id}/subnets/{network}"}}
     if attempt.request.setup.network.public_ip:
         ip_configuration["publicIPAddressConfiguration"] = _address(attempt, name)

@@ -144,7 +144,7 @@ def _call(azure: Azure, request: LaunchRequest, configuration: MachineConfigurat
         disk_gb=_disk_gb(request, image),
         disk_sku=PREMIUM if sku.premium else STANDARD,
         subnet=lookups.network_placement.subnet,
-        group=lookups.network_placement.group,
+        security_group=lookups.network_placement.security_group,
         callers=dict(lookups.network_placement.callers),
         ssh_port=azure.options.ssh_port,
         trusted=image.trusted and sku.trusted,

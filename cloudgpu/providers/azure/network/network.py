@@ -23,23 +23,23 @@ _NETWORKS, _SECURITY_GROUPS = "microsoft.network/virtualnetworks", "microsoft.ne
 class NetworkPlacement:
     """A machine's network: Azure's ids of the subnet and security group that the user named; None: the launch's own.
 
-    `callers` are the CIDRs that may reach SSH, by label; none where the user's group decides.
+    `callers` are the CIDRs that may reach SSH, by label; none where the user's security group decides.
     """
 
     subnet: str | None
-    group: str | None
+    security_group: str | None
     callers: Mapping[str, str]
     remarks: tuple[str, ...] = ()
 
 
 def placement(azure: Azure, region: str, network_setup: Network) -> NetworkPlacement:
-    """Return the network of a launch. No call for one of its own, one for each of subnet and group that was named.
+    """Return the network of a launch: no call for one of its own, one for each named subnet or security group.
 
-    Raises InvalidRequest for a subnet or a group that does not exist, or is in another region.
+    Raises InvalidRequest for a subnet or a security group that does not exist, or is in another region.
     """
     with Pool(2) as pool:
         pending_network = pool.submit(_network, azure, region, network_setup.subnet)
-        pool.submit(_check_group, azure, region, network_setup.security_group).result()
+        pool.submit(_check_security_group, azure, region, network_setup.security_group).result()
     named_network = pending_network.result()
     own_cidrs = _ipv4_cidrs(named_network) if named_network else [NETWORK_CIDR]
     return NetworkPlacement(
@@ -96,8 +96,8 @@ def _subnet_remarks(network: Raw | None, subnet: str | None) -> tuple[str, ...]:
     )
 
 
-def _check_group(azure: Azure, region: str, id_: str | None) -> None:
-    """Raise InvalidRequest for somebody else's group that is not there, or lies in another region."""
+def _check_security_group(azure: Azure, region: str, id_: str | None) -> None:
+    """Raise InvalidRequest for a security group of the user's that is not there, or lies in another region."""
     if id_ is None:
         return
     ref = ids.resource(id_)
@@ -105,9 +105,11 @@ def _check_group(azure: Azure, region: str, id_: str | None) -> None:
         message = f"{id_!r} is not an id of a network security group on Azure."
         remedy = "See yours: az network nsg list --query [].id"
         raise InvalidRequest(message, field="--security-group", value=id_, next=remedy)
-    groups = azure.network.network_security_groups
+    security_groups = azure.network.network_security_groups
     action = "Microsoft.Network/networkSecurityGroups/read"
-    raw_group = find(azure, action, lambda: groups.get(ref.group, ref.name).as_dict(), region=region, value=id_)
+    raw_group = find(
+        azure, action, lambda: security_groups.get(ref.group, ref.name).as_dict(), region=region, value=id_
+    )
     if raw_group is None:
         message = f"There is no network security group {ref.name} in the resource group {ref.group}."
         raise InvalidRequest(

@@ -40,7 +40,9 @@ def save_image(azure: Azure, source_id: str, name: str, tags: Mapping[str, str])
     region = source_id.partition("/")[0]
     if not ids.LOCATION.fullmatch(region):
         raise _not_found_error(source_id)
-    snapshot_ref, image_ref = (ResourceRef(region, ids.SHARED_GROUP, kind, name) for kind in ("snapshots", "images"))
+    snapshot_ref, image_ref = (
+        ResourceRef(region, ids.SHARED_GROUP, azure_type, name) for azure_type in ("snapshots", "images")
+    )
     snapshot, image = disks.read(azure, snapshot_ref), disks.read(azure, image_ref)
     if (
         image is None
@@ -151,7 +153,7 @@ def _create_managed_image(azure: Azure, snapshot: Raw, image_ref: ResourceRef, t
 
 def _send_put(azure: Azure, operations: Any, ref: ResourceRef, body: Raw) -> None:
     send = partial(operations.begin_create_or_update, ref.group, ref.name, body, polling=False)
-    invoke(azure, f"Microsoft.Compute/{ref.kind}/write", send, region=ref.region, value=ref.name)
+    invoke(azure, f"Microsoft.Compute/{ref.azure_type}/write", send, region=ref.region, value=ref.name)
 
 
 def _check_ours(raw: Raw, ref: ResourceRef, tags: Mapping[str, str]) -> None:

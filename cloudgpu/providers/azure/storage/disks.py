@@ -143,7 +143,7 @@ def _resource(azure: Azure, raw: Raw, tags: Mapping[str, str], **known_fields: A
     region = str(raw["location"])
     ref = refs.from_azure_id(region, str(raw["id"]))
     if is_in_gallery(raw):
-        ref = refs.ResourceRef(region, ids.SHARED_GROUP, gallery.GALLERY_IMAGE_KIND, str(raw["name"]))
+        ref = refs.ResourceRef(region, ids.SHARED_GROUP, gallery.GALLERY_IMAGE_TYPE, str(raw["name"]))
     fields = {"zone": "", "attached_to": None, **known_fields}
     return ProviderResource(
         provider="azure",
@@ -187,21 +187,21 @@ def remove(azure: Azure, resource: ProviderResource) -> None:
     more for the last disk of a launch.
     """
     ref = refs.parse_or_raise(resource.id, resource.kind)
-    if ref.kind == gallery.GALLERY_IMAGE_KIND:
+    if ref.azure_type == gallery.GALLERY_IMAGE_TYPE:
         gallery.delete(azure, ref.name)
         return
-    if ref.kind == "disks":
+    if ref.azure_type == "disks":
         _raise_if_used(azure, ref, resource.id)
     delete(azure, ref)
-    if ref.kind == "images":
+    if ref.azure_type == "images":
         delete(azure, refs.ResourceRef(ref.region, ref.group, "snapshots", ref.name))
-    if ref.kind == "disks" and ids.GROUP.fullmatch(ref.group):
+    if ref.azure_type == "disks" and ids.GROUP.fullmatch(ref.group):
         groups.delete_if_empty(azure, ref.region, ref.group, deleted_disk=ref.name)
 
 
 def delete(azure: Azure, ref: refs.ResourceRef) -> None:
     """Ask to delete a disk, a snapshot or an image; one that is gone is no error. One call, not waited for."""
-    refs.delete(azure, getattr(azure.compute, ref.kind), ref)
+    refs.delete(azure, getattr(azure.compute, ref.azure_type), ref)
 
 
 def _raise_if_used(azure: Azure, ref: refs.ResourceRef, id: str) -> None:  # noqa: A002
@@ -214,7 +214,7 @@ def _raise_if_used(azure: Azure, ref: refs.ResourceRef, id: str) -> None:  # noq
 
 def read(azure: Azure, ref: refs.ResourceRef) -> Raw | None:
     """Return what Azure says of a disk, a snapshot or an image; None where it has none. One call."""
-    return refs.read(azure, getattr(azure.compute, ref.kind), ref)
+    return refs.read(azure, getattr(azure.compute, ref.azure_type), ref)
 
 
 VOLUME_LUN = 0  # on the machine it is /dev/disk/azure/scsi1/lun0 (udev rules of Azure's images)

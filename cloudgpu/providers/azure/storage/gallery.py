@@ -18,7 +18,7 @@ from cloudgpu.providers.azure.calls import complete, find, invoke, properties_of
 from cloudgpu.providers.azure.client import Azure
 
 Raw = Mapping[str, Any]
-GALLERY_IMAGE_KIND = "galleryImages"
+GALLERY_IMAGE_TYPE = "galleryImages"
 GALLERY, IMAGE_VERSION = "cloudgpu", "1.0.0"
 TAG_GALLERY = "cloudgpu-gallery"
 CREATE_WITHIN = timedelta(minutes=5)  # for a gallery and a definition; a version takes longer, and is not waited for

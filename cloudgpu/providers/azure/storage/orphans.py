@@ -128,10 +128,10 @@ class _Inventory:
         tags = self._tags.get(scope.group) or {TAG_LEDGER: self._azure.ledger}
         return self._resource(ref, Kind.ROLE, tags, attached_to=self._machines.get(scope.group))
 
-    def _ref(self, raw: Raw, kind: str) -> refs.ResourceRef:
+    def _ref(self, raw: Raw, azure_type: str) -> refs.ResourceRef:
         region = str(raw["location"])
         return refs.from_azure_id(region, str(raw["id"])) or refs.ResourceRef(
-            region, disks.group_of(raw), kind, str(raw["name"])
+            region, disks.group_of(raw), azure_type, str(raw["name"])
         )
 
     def _machine_of(self, raw: Raw) -> str | None:

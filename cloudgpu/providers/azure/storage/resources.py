@@ -43,17 +43,17 @@ _OUR_ID = re.compile(rf"({ids.LOCATION.pattern})/([A-Za-z0-9_.()-]{{1,90}})/([a-
 
 @dataclass(frozen=True, slots=True)
 class ResourceRef:
-    """The parts of one of our ids: region, resource group, `kind`, which is a key of NAMESPACES (`disks`), and name."""
+    """The parts of one of our ids: region, resource group, type as in NAMESPACES (`disks`), and name."""
 
     region: str
     group: str
-    kind: str
+    azure_type: str
     name: str
 
     @property
     def id(self) -> str:
         """Our id of it."""
-        return f"{self.region}/{self.group}/{self.kind}/{self.name}"
+        return f"{self.region}/{self.group}/{self.azure_type}/{self.name}"
 
 
 def from_azure_id(region: str, azure_id: str) -> ResourceRef | None:
@@ -61,14 +61,14 @@ def from_azure_id(region: str, azure_id: str) -> ResourceRef | None:
     found = ids.resource(azure_id)
     if found is None or found.rest:
         return None
-    kind = next((one for one in NAMESPACES if f"{NAMESPACES[one]}/{one}".lower() == found.kind), None)
-    return None if kind is None else ResourceRef(region, found.group, kind, found.name)
+    azure_type = next((one for one in NAMESPACES if f"{NAMESPACES[one]}/{one}".lower() == found.kind), None)
+    return None if azure_type is None else ResourceRef(region, found.group, azure_type, found.name)
 
 
-def parse(id: str, kind: str = "") -> ResourceRef | None:  # noqa: A002
+def parse(id: str, azure_type: str = "") -> ResourceRef | None:  # noqa: A002
     """Return the resource of one of our ids, of this type of Azure's where one is given; None for any other id."""
     found = _OUR_ID.fullmatch(id)
-    if found is None or found[3] not in NAMESPACES or kind not in ("", found[3]):
+    if found is None or found[3] not in NAMESPACES or azure_type not in ("", found[3]):
         return None
     return ResourceRef(found[1], found[2], found[3], found[4])
 
@@ -84,17 +84,17 @@ def parse_or_raise(id: str, kind: Kind) -> ResourceRef:  # noqa: A002
 
 def azure_id(subscription: str, ref: ResourceRef) -> str:
     """Return Azure's own id."""
-    return ids.resource_id(subscription, ref.group, f"{NAMESPACES[ref.kind]}/{ref.kind}", ref.name)
+    return ids.resource_id(subscription, ref.group, f"{NAMESPACES[ref.azure_type]}/{ref.azure_type}", ref.name)
 
 
 def read(azure: Azure, operations: Any, ref: ResourceRef) -> Mapping[str, Any] | None:
     """Return a resource as Azure describes it; None for none. `operations` are the SDK's of its type. One call."""
-    action, get = f"{NAMESPACES[ref.kind]}/{ref.kind}/read", partial(operations.get, ref.group, ref.name)
+    action, get = f"{NAMESPACES[ref.azure_type]}/{ref.azure_type}/read", partial(operations.get, ref.group, ref.name)
     return find(azure, action, lambda: get().as_dict(), region=ref.region, value=ref.id)
 
 
 def delete(azure: Azure, operations: Any, ref: ResourceRef) -> None:
     """Ask to delete it; what is gone is no error. One call, not waited for."""
-    action = f"{NAMESPACES[ref.kind]}/{ref.kind}/delete"
+    action = f"{NAMESPACES[ref.azure_type]}/{ref.azure_type}/delete"
     send = partial(operations.begin_delete, ref.group, ref.name, polling=False)
     find(azure, action, send, region=ref.region, value=ref.id)
