@@ -15,7 +15,7 @@ from cloudgpu.core.catalog.catalog import ANY, MARKETPLACES
 
 CsvRow = dict[str, str]
 
-PROVIDERS = ("aws", "gcp", "azure", "lambda", "runpod")
+PROVIDERS = ("aws", "gcp", "azure", "lambda", "runpod")  # those in the catalogue that are no marketplaces
 LISTED_PROVIDERS = (*PROVIDERS, *MARKETPLACES)  # all that have prices in the catalogue
 PROVIDERS_LISTED_BY_REGION = ("aws", "gcp", "azure")  # whose lists were read region by region
 PARTLY_LISTED_PROVIDERS = ("runpod",)  # whose lists lack many GPUs and GPU counts that they sell

@@ -1,4 +1,7 @@
-"""What disks, snapshots, images, addresses and traffic cost. A budget counts an upper bound where no price is known."""
+"""What disks, snapshots, images, addresses, gateways and traffic cost: all are "storage" here, and have a DiskPrice.
+
+A budget counts an upper bound where no price is known.
+"""
 
 from __future__ import annotations
 

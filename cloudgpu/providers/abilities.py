@@ -407,7 +407,7 @@ def limited_to_abilities(provider: Provider, configuration: MachineConfiguration
     return replace(configuration, stoppable=stoppable, parkable=can_keep_images(provider))
 
 
-def home_writes(provider: Provider, name: str, parts: Iterable[BootPart]) -> Sequence[str]:
+def user_directory_write_remarks(provider: Provider, name: str, parts: Iterable[BootPart]) -> Sequence[str]:
     """Return what a launch writes in a home directory of the user's own computer, a sentence each; else nothing."""
     if not isinstance(provider, WritesAtHome):
         return ()

@@ -58,9 +58,9 @@ def plan_document(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
             for rule in plan.rules
         ],
         "lease_s": request.lease_s,
-        "lease_from": str(plan.lease_from),
+        "lease_from": str(plan.lease_origin),
         "renew_until_s": request.renew_s,
-        "renew_until_from": str(plan.renew_from),
+        "renew_until_from": str(plan.renew_origin),
         "expires": iso(plan.expires),
         "renew_until": iso(plan.renew_until),
         "cost_to_lease_end_usd": usd(plan.to_lease_end.amount),

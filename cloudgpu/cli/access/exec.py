@@ -67,7 +67,7 @@ def command(
                 value=name,
                 next="Leave out --tty, or --all-nodes.",
             )
-        machines = session.find_any(name or None, running=True)
+        machines = session.find_machine_or_nodes(name or None, running=True)
         progress.end()
         raise typer.Exit(run_on_all(session, machines, argv))
     with connected_to(session, session.find(name or None, running=True)) as connection:

@@ -62,7 +62,7 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
     somebody else's; RoleNeeded for one that belongs to another member.
     """
     machines = (
-        [_check_may_change(session, machine, cidr) for machine in session.find_any(name)]
+        [_check_may_change(session, machine, cidr) for machine in session.find_machine_or_nodes(name)]
         if name
         else living_machines(session.ledger.machines())
     )

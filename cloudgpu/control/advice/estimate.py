@@ -181,7 +181,7 @@ def _kaggle_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) -> s
 
 def _is_kaggle_gpu(estimate: Estimate) -> bool:
     gpu = estimate.machines.offer.type.gpu
-    return gpu.name == KAGGLE_GPU and gpu.share == 1 and gpu.count <= KAGGLE_GPUS and estimate.fits
+    return gpu.name == KAGGLE_GPU and gpu.share == 1 and gpu.count <= KAGGLE_GPUS and estimate.has_enough_gpu_memory
 
 
 def _fees_factor(settings: Settings) -> Fraction | None:

@@ -17,7 +17,7 @@ from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.catalog.storage import PriceClass, price_class_of, storage_kinds
 from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.estimate_request import Address, EstimateQuery
-from cloudgpu.control.session.session import Session, find_any, single_machine
+from cloudgpu.control.session.session import Session, find_machine_or_nodes, single_machine
 from cloudgpu.core.advice.estimate import AttachedCostEstimate, ComputePrecision, PaidWhile, WorkHours, peak_tflops
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, by_price, matching_gpus
 from cloudgpu.core.model.facts import MachineGpus
@@ -168,7 +168,7 @@ def past_machine(session: Session, name: str) -> PastMachine:
     in use.
     """
     machines, ended_usages = session.ledger.read(lambda view: (view.machines(), list(view.ended_usages(""))))
-    matches = find_any(
+    matches = find_machine_or_nodes(
         [machine for machine in machines if not machine.is_named_resource], name, session.clock(), ended=True
     )
     machine = single_machine(matches, name, "a past run")

@@ -136,7 +136,7 @@ class Machines(Namespace):
         result.
         """
         _check_argv(argv)
-        machines = self._session.find_any(name, running=True)
+        machines = self._session.find_machine_or_nodes(name, running=True)
 
         def run_on(machine: Machine) -> Completed:
             with self._session.for_thread() as session:

@@ -31,7 +31,7 @@ def show_document(
 
     With `refresh`, ask the provider first; with `why` too, ask the machine itself.
     """
-    machines = session.find_any(name, ended=True)
+    machines = session.find_machine_or_nodes(name, ended=True)
     if refresh:
         machines = _refresh_all(session, machines)
     documents = machine_documents(session, list(machines))
@@ -83,7 +83,7 @@ def find_shown_job(session: Session, name: str | None) -> JobDocument | None:
         return None
     if not name.startswith(NAME_PREFIX):
         with suppress(InstanceNotFound):
-            session.find_any(name)
+            session.find_machine_or_nodes(name)
             return None
     return job_document(session, find(session, name))
 

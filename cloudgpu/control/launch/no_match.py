@@ -1,4 +1,4 @@
-"""Explains why no offer fits a request; for a discontinued GPU, with the nearest one that is sold.
+"""Explains why no offer fits a request; for a listed GPU that cannot be launched now, with the nearest one sold.
 
 `needs` are the requirements of the request. Exit code 2 is for a request that cannot be met however often it is
 repeated: a misspelt name, options that contradict each other, a market on which it is not sold. Exit code 4 is for one
@@ -26,15 +26,15 @@ from cloudgpu.providers.base import Provider
 MAX_NAMED = 4  # of names that a sentence lists
 
 
-def explain_discontinued(provider: Provider, needs: Requirements) -> NoCapacity | None:
-    """Return the error for a discontinued type, with the nearest one; None for a type that is not listed.
+def explain_unavailable(provider: Provider, needs: Requirements) -> NoCapacity | None:
+    """Return the error for a type that is listed but cannot be launched now, with the nearest one; None if not listed.
 
     A provider without regions lists only what is free now, so there the type may be free again later. Queries the
     provider once.
     """
     gpu_names = {type_.gpu.name for type_ in _matching_types(provider, needs)}
-    discontinued = [spec for spec in catalog.gpus() if spec.name in gpu_names]
-    if not discontinued:
+    unavailable_gpus = [spec for spec in catalog.gpus() if spec.name in gpu_names]
+    if not unavailable_gpus:
         return None
     listed_offers = _list_prices(provider, needs)
     listing_text = "is in the catalogue"
@@ -50,7 +50,7 @@ def explain_discontinued(provider: Provider, needs: Requirements) -> NoCapacity 
         f"{needs_text(needs)} {listing_text}, but {provider.kind} {availability_clause}.",
         field="--instance-type" if needs.instance_type else "--gpu",
         value=needs.instance_type or gpu_text(needs),
-        next=f"{'' if is_permanent else 'Try again later. '}{_nearest_remedy(provider, needs, discontinued)}",
+        next=f"{'' if is_permanent else 'Try again later. '}{_nearest_remedy(provider, needs, unavailable_gpus)}",
     )
 
 
@@ -79,9 +79,9 @@ def _list_prices(provider: Provider, needs: Requirements) -> list[CatalogOffer]:
     return []
 
 
-def _nearest_remedy(provider: Provider, needs: Requirements, discontinued: Sequence[GpuSpec]) -> str:
+def _nearest_remedy(provider: Provider, needs: Requirements, unavailable_gpus: Sequence[GpuSpec]) -> str:
     """Return the remedy that names the nearest machine that is sold, with its price and command."""
-    offer = _nearest_offer(provider, needs, discontinued)
+    offer = _nearest_offer(provider, needs, unavailable_gpus)
     if offer is None:
         return f"See what it sells: cloudgpu gpus --provider {provider.kind}"
     gpu, price = offer.type.gpu, offer.listed.price
@@ -91,7 +91,7 @@ def _nearest_remedy(provider: Provider, needs: Requirements, discontinued: Seque
     )
 
 
-def _nearest_offer(provider: Provider, needs: Requirements, discontinued: Sequence[GpuSpec]) -> CatalogOffer | None:
+def _nearest_offer(provider: Provider, needs: Requirements, unavailable_gpus: Sequence[GpuSpec]) -> CatalogOffer | None:
     """Return the nearest of the provider's current offers there, with as many GPUs and the same CPU architecture."""
     any_machine = Requirements(region=needs.region, zone=needs.zone, market=needs.market)
     launchable = {(config.instance_type, config.region) for config in provider.available(any_machine).items}
@@ -102,7 +102,7 @@ def _nearest_offer(provider: Provider, needs: Requirements, discontinued: Sequen
         if (offer.type.name, offer.listed.region) in launchable
         and (offer.type.gpu.count, offer.type.gpu.share, offer.type.arch) in configurations
     )
-    return nearest_offer(discontinued, offers, lambda offer: catalog.gpu_by_name(offer.type.gpu.name))
+    return nearest_offer(unavailable_gpus, offers, lambda offer: catalog.gpu_by_name(offer.type.gpu.name))
 
 
 def _up_command(provider: Provider, needs: Requirements, offer: CatalogOffer) -> str:
@@ -150,7 +150,7 @@ def explain_no_match(
             _contradiction_error(provider, needs, configurations)
             or _other_market_error(provider, needs)
             or _other_location_error(provider, needs)
-            or explain_discontinued(provider, needs)
+            or explain_unavailable(provider, needs)
             or _no_offer_error(provider, needs, ())
         )
     available = all_available(provider, needs)

@@ -238,7 +238,7 @@ def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolve
     return provider.resolve(request, offer.configuration) if isinstance(provider, Resolves) else _NOTHING_RESOLVED
 
 
-def offers_unless_launched(
+def offers_or_launched_one(
     session: Session,
     provider: Provider,
     needs: Requirements,
@@ -271,7 +271,7 @@ def offers_of_constrained(
     Offers that fit but are less trusted than requested go into `untrusted`.
     """
     try:
-        return offers_unless_launched(session, provider, request.requirements, existing, untrusted)
+        return offers_or_launched_one(session, provider, request.requirements, existing, untrusted)
     except NoCapacity as error:
         setup, constrained = request.setup, request.requirements
         if (constrained.region, constrained.zone) != (requirements.region, requirements.zone):

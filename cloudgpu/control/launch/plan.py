@@ -26,7 +26,7 @@ from cloudgpu.control.launch.offers import (
     ResolvedOffer,
     first_launchable,
     offers_of_constrained,
-    offers_unless_launched,
+    offers_or_launched_one,
     with_client_ssh_ingress,
     with_placement_constraint,
 )
@@ -50,7 +50,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import derived_key, lock_name
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.abilities import home_writes, launch_safeguards, needs_reaper_run
+from cloudgpu.providers.abilities import launch_safeguards, needs_reaper_run, user_directory_write_remarks
 from cloudgpu.providers.attached_costs import added_costs
 
 Planned = TypeVar("Planned")  # any plan that may contain a launch
@@ -197,7 +197,7 @@ def _find_offers(session: Session, candidates: Candidates, existing: Machine | N
     unconstrained = candidate.request.requirements
     if existing is None:
         candidate = replace(candidate, request=with_placement_constraint(candidate.provider, candidate.request))
-    untrusted: list[Offer] = []
+    untrusted: list[Offer] = []  # on hosts that --trust does not accept
     offers = offers_of_constrained(session, candidate.provider, candidate.request, unconstrained, existing, untrusted)
     return OffersFound(tuple(offers), replace(candidates, items=(candidate,)), tuple(untrusted))
 
@@ -217,7 +217,7 @@ def prepare_restore(
     """
     provider, template = session.provider(request.account), session.find_template(request.template)
     request = with_placement_constraint(provider, request)
-    offers: Sequence[Offer] = offers_unless_launched(session, provider, request.requirements, None)
+    offers: Sequence[Offer] = offers_or_launched_one(session, provider, request.requirements, None)
     request = replace(request, setup=replace(request.setup, network=relaunch_network(session, request.setup.network)))
     candidate = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
     offers, unfit_remarks = filter_runnable(template, offers)
@@ -261,10 +261,11 @@ def _plan(
         provider, resolved_offer.offer, resolved
     )  # nothing but runs of the reaper would end it
     guarding_run = guarding_run_of_launch(session, resolved_offer.offer) if relies_on_runs else None
+    # boot parts: what the template and the options would have done at the first boot
     unsupported_parts = {part.kind for part in parts} - provider.supported_parts
     offers = offers_found.offers[offers_found.offers.index(resolved_offer.offer) :]
     remarks = (
-        *home_writes(provider, request.name or "NAME", parts),
+        *user_directory_write_remarks(provider, request.name or "NAME", parts),
         *(package_remarks(request, parts) if "packages" in unsupported_parts else ()),
         *trust_remarks(offers, offers_found.untrusted),
         *traffic_remarks(resolved_offer.offer),
@@ -293,7 +294,7 @@ def _plan(
         now=session.clock().replace(microsecond=0),
         added_costs=added_costs(resolved_offer.offer, resolved),
         remarks=remarks,
-        lifetime_from=(candidate.lifetime.lease_from, candidate.lifetime.renew_from),
+        lifetime_origins=(candidate.lifetime.lease_origin, candidate.lifetime.renew_origin),
         licence=resolved.licence,
         volume_there=_is_billed_already(session, request),
         any_provider=offers_found.candidates.any_account,

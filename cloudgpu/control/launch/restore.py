@@ -13,7 +13,7 @@ from cloudgpu.control.inventory.settle import settle
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT
 from cloudgpu.control.launch.budget_preview import check_admission
 from cloudgpu.control.launch.launch import launch
-from cloudgpu.control.launch.offers import offers_unless_launched
+from cloudgpu.control.launch.offers import offers_or_launched_one
 from cloudgpu.control.launch.plan import PreparedLaunch, prepare_restore
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.lifecycle.parking import park
@@ -222,7 +222,7 @@ def plan_move(session: Session, machine: Machine, max_price: Money | None = None
     provider, requirements = session.provider_of(machine), _requirements_of(machine, max_price, any_type=True)
     offers = [
         offer
-        for offer in offers_unless_launched(session, provider, requirements, None)
+        for offer in offers_or_launched_one(session, provider, requirements, None)
         if (offer.configuration.zone, offer.configuration.instance_type) != (machine.zone, machine.instance_type)
     ]
     if not offers:

@@ -24,7 +24,7 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import admit_all, lease_event, lock_machine
-from cloudgpu.control.lifecycle.start import withdraw_request
+from cloudgpu.control.lifecycle.start import cancel_pending_end
 from cloudgpu.control.policies.resolve import limits_of, policy_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_may, check_override, check_right, requested_by
@@ -161,7 +161,7 @@ def plan_extension(session: Session, machine: Machine, added_time: timedelta) ->
         lease = Lease(now + added_time, now + added_time)
     else:
         lease = extend_lease(from_iso(machine.expires), from_iso(machine.renew_until), added_time, now)
-    timers.check_host_stays(session, machine, lease.expires)
+    timers.check_host_available_until(session, machine, lease.expires)
     check_extended(machine.name, lease, now, limits_of(session))
     added_cost = duration_cost(Money(machine.price.nanos_per_hour), added_time) if machine.price else ZERO
     return Extension(machine, lease, _moves_renew_until(machine, lease), added_cost)
@@ -184,7 +184,7 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
         latest = refresh_lease(session, session.ledger.machine(machine.id) or machine)
         check_follows_lease(session, latest)
         lease, credit = keep_later_end(extension.lease, latest), credit_of_machine(session, latest)
-        return withdraw_request(session, set_lease(session, latest, lease, "extend", override, credit))
+        return cancel_pending_end(session, set_lease(session, latest, lease, "extend", override, credit))
 
 
 def keep_later_end(lease: Lease, machine: Machine) -> Lease:
@@ -295,7 +295,7 @@ def set_hold(session: Session, machine: Machine, until: datetime | None, *, is_b
         check_credit_of_hold(session, [machine], until)
     with lock_machine(session, machine):
         if is_by_user and until is not None:
-            withdraw_request(session, machine)
+            cancel_pending_end(session, machine)
         return set_hold_locked(session, machine, until)
 
 

@@ -91,7 +91,7 @@ def start(
         latest = refresh_to_start(session, machine)
         if latest.state in UP_STATES:  # also a parked machine whose restore was interrupted
             session.report(f"{machine.name} is {latest.state} already; extend makes its lease longer")
-            return withdraw_request(session, latest)
+            return cancel_pending_end(session, latest)
         admit_start(session, [latest], lease, override, no_guard=no_guard)
         return start_locked(session, latest, lease)
 
@@ -145,7 +145,7 @@ def admit_start(
         events += [_start_event(session, node, now, running=True) for node in interrupted_start.just_started]
     for machine in machines:
         provider = stoppable_provider(session, machine)
-        timers.check_host_stays(session, machine, lease.expires)
+        timers.check_host_available_until(session, machine, lease.expires)
         for sentence in schedule_notes(policy_of(session, machine).policy, machine, now):
             session.report(f"{machine.name}: {sentence}")
         price_events, requester = _price_events(session, machine, provider), requested_by(session, machine, "start")
@@ -176,7 +176,7 @@ def withdrawal_events(session: Session, running_nodes: Sequence[Machine]) -> lis
     ]
 
 
-def withdraw_request(session: Session, machine: Machine) -> Machine:
+def cancel_pending_end(session: Session, machine: Machine) -> Machine:
     """Withdraw the requested stop or end of a machine, and report that; return the machine.
 
     That of a cluster's node is not withdrawn alone.

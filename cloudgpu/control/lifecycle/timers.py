@@ -107,7 +107,7 @@ def check_timer_reaches(session: Session, machine: Machine, until: datetime) -> 
         )
 
 
-def check_host_stays(session: Session, machine: Machine, until: datetime) -> None:
+def check_host_available_until(session: Session, machine: Machine, until: datetime) -> None:
     """Raise InvalidRequest where the machine's computer is taken away by its owner before `until`."""
     provider = session.provider_of(machine)
     gone_at = provider.leaves_at(not_none(machine.provider_id)) if isinstance(provider, HostLeaves) else None

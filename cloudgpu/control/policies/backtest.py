@@ -14,7 +14,7 @@ from cloudgpu.config.policies.find import FoundPolicy, policy_from
 from cloudgpu.control.inputs.launch_request import parse_optional_duration
 from cloudgpu.control.inputs.periods import Moment, parse_past_moment
 from cloudgpu.control.policies.resolve import limits_of, policy_named
-from cloudgpu.control.session.session import Session, find_any
+from cloudgpu.control.session.session import Session, find_machine_or_nodes
 from cloudgpu.core.activity.agent_status import DAY_S
 from cloudgpu.core.model.machine import Machine, node_of
 from cloudgpu.core.model.usage import Resource, Usage
@@ -130,7 +130,7 @@ def _machines_of_name(machines: list[Machine], name: str, now: datetime) -> list
     """Return the machine, or all nodes of the cluster, that this name means; a node stands for its cluster."""
     nodes = [machine for machine in machines if machine.cluster_node is not None and machine.cluster_node.name == name]
     latest = max(nodes, key=lambda machine: machine.intended_at, default=None)
-    matches = list(find_any(machines, name, now, ended=True)) if latest is None else [latest]
+    matches = list(find_machine_or_nodes(machines, name, now, ended=True)) if latest is None else [latest]
     ids, gangs = (
         {machine.id for machine in matches},
         {machine.cluster_node.id for machine in matches if machine.cluster_node is not None},

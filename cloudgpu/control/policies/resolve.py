@@ -219,15 +219,15 @@ def _contradiction_error(policy: Policy, lifetime: Lifetime) -> InvalidRequest:
 
     It names the one of more specific origin: typed, then config.toml, then the policy.
     """
-    names_renew_until = lifetime.renew_from is Origin.TYPED or lifetime.lease_from is Origin.POLICY
-    origin = lifetime.renew_from if names_renew_until else lifetime.lease_from
+    names_renew_until = lifetime.renew_origin is Origin.TYPED or lifetime.lease_origin is Origin.POLICY
+    origin = lifetime.renew_origin if names_renew_until else lifetime.lease_origin
     name = "renew_until" if names_renew_until else "lease"
     field = "--renew-until" if origin is Origin.TYPED else f"config.toml: {name}"
     lease, renew_until = duration_text(lifetime.lease), duration_text(lifetime.renew_until)
     by_policy = f" of the policy {policy.name}"
     if names_renew_until:
         problem = (
-            f"is {renew_until}, shorter than the lease{by_policy * (lifetime.lease_from is Origin.POLICY)}, {lease}"
+            f"is {renew_until}, shorter than the lease{by_policy * (lifetime.lease_origin is Origin.POLICY)}, {lease}"
         )
     else:
         problem = f"is {lease}, longer than renew_until{by_policy}, {renew_until}"

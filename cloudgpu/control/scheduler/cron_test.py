@@ -42,8 +42,8 @@ MIN_TIME_TO_MORNING = timedelta(hours=8)  # less before eight, the morning of th
 class Credential(TypedDict):
     """What the inner process reports about an account's credential.
 
-    `what` describes it, or is the error of using it; `until` is when it ends, if that is known. `lasts`: it renews
-    itself (None: not known).
+    `what` describes it, or is the error of using it; `until` is when it ends, if that is known. `lasts`: it needs
+    no renewal by the user (None: not known).
     """
 
     account: str

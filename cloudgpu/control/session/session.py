@@ -77,20 +77,22 @@ class Session(SessionBase):
         With `running`, None means the only one that runs, if one does. A cluster's name means its node 0.
         Raises InstanceNotFound for an unknown name, InvalidRequest when None leaves a choice.
         """
-        machines = self.find_any(name, ended=ended, running=running)
+        machines = self.find_machine_or_nodes(name, ended=ended, running=running)
         if len(machines) == 1:
             return machines[0]
         from cloudgpu.core.clusters.members import first_node
 
         return first_node(machines)
 
-    def find_any(self, name: str | None, *, ended: bool = False, running: bool = False) -> tuple[Machine, ...]:
+    def find_machine_or_nodes(
+        self, name: str | None, *, ended: bool = False, running: bool = False
+    ) -> tuple[Machine, ...]:
         """Return the machine called `name`, or all nodes of the cluster; raise as `find` does."""
-        return find_any(self.ledger.machines(), name, self.clock(), ended=ended, running=running)
+        return find_machine_or_nodes(self.ledger.machines(), name, self.clock(), ended=ended, running=running)
 
     def find_one(self, name: str | None, verb: str) -> Machine:
         """Return the machine called `name`, one node of a cluster too; raise as `find`, and for a cluster's name."""
-        return single_machine(self.find_any(name, ended=True), name, verb)
+        return single_machine(self.find_machine_or_nodes(name, ended=True), name, verb)
 
     def find_all_nodes(self, name: str | None, verb: str, *, ended: bool = False) -> tuple[Machine, ...]:
         """Return the machine called `name`, or all nodes of the cluster, for a verb that acts on whole clusters.
@@ -259,7 +261,7 @@ def find_all_nodes(
     machines: list[Machine], name: str | None, verb: str, now: datetime, *, ended: bool = False
 ) -> tuple[Machine, ...]:
     """Return the machine meant by `name`, or all nodes of a cluster, as `Session.find_all_nodes` says."""
-    found = find_any(machines, name, now, ended=ended)
+    found = find_machine_or_nodes(machines, name, now, ended=ended)
     if found[0].cluster_node is None:
         return found
     from cloudgpu.core.clusters.members import require_whole_cluster
@@ -268,7 +270,7 @@ def find_all_nodes(
     return found
 
 
-def find_any(
+def find_machine_or_nodes(
     machines: list[Machine], name: str | None, now: datetime, *, ended: bool = False, running: bool = False
 ) -> tuple[Machine, ...]:
     """Return the machine, or the nodes of the cluster, that `name` means, by a name or a cloudgpu-id."""

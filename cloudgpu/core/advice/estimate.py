@@ -237,15 +237,16 @@ def compute_hours(flops: Fraction, tflops: float, gpus: Fraction, efficiency: Fr
 class Estimate:
     """The cost of one offer, split by purpose; `ranked_by` is the split that sorts estimates.
 
-    `fits` False: a GPU of it has less memory than the work had before. `uncertain` is why its price may not hold.
+    `has_enough_gpu_memory` False: a GPU of it has less memory than the work had before. `price_caveat` is why its price
+    may not hold.
     """
 
     machines: PricedMachines
     costs: Mapping[str, CostParts]
     ranked_by: str
     work_hours: WorkHours | None = None
-    fits: bool = True
-    uncertain: str = ""
+    has_enough_gpu_memory: bool = True
+    price_caveat: str = ""
 
     @property
     def ranking_cost(self) -> CostParts:
@@ -283,4 +284,10 @@ def whole_gpus_first(estimates: Sequence[Estimate]) -> list[Estimate]:
 def _sort_key(one: Estimate) -> tuple[bool, bool, bool, Money, str, str, str]:
     offer = one.machines.offer
     names = (offer.type.provider, offer.type.name, offer.listed.region)
-    return not one.fits, bool(one.uncertain), not one.ranking_cost.is_fully_priced, one.ranking_cost.total, *names
+    return (
+        not one.has_enough_gpu_memory,
+        bool(one.price_caveat),
+        not one.ranking_cost.is_fully_priced,
+        one.ranking_cost.total,
+        *names,
+    )

@@ -27,10 +27,10 @@ def check_policy_allowed(chosen: Chosen, limits: Limits) -> None:
 def check_typed_limits(lifetime: Lifetime, limits: Limits) -> None:
     """Raise InvalidRequest for a lease or a renew-until that was typed and goes beyond the limits."""
     longest = limits.longest_lease
-    if lifetime.lease_from is Origin.TYPED and longest is not None and lifetime.lease > longest:
+    if lifetime.lease_origin is Origin.TYPED and longest is not None and lifetime.lease > longest:
         raise _limit_exceeded("--lease", lifetime.lease, longest, limits)
     if (
-        lifetime.renew_from is Origin.TYPED
+        lifetime.renew_origin is Origin.TYPED
         and limits.renew_until is not None
         and lifetime.renew_until > limits.renew_until
     ):

@@ -85,7 +85,7 @@ class LaunchPlan:
     `further_offers` counts the offers that are tried if `offer` fails. `to_lease_end` and `to_renew_until` are what it
     costs with all attached costs if it runs that long, at today's price. `left_out` names the kinds of template parts
     that this provider does not run. `safeguard_texts` has a text for each of the `safeguards`. `added_costs` are billed
-    with the machine. `lease_from` and `renew_from`: who said how long the lease is, and how far it may be renewed.
+    with the machine. `lease_origin` and `renew_origin`: who said how long the lease is, and how far it may be renewed.
     `ends` is how it ends. `lease_ends`: its lease ends it where nobody uses it; else it goes on to renew-until.
     `remarks` are sentences that the user has to read: which placement is fixed, what is lost, what could not be
     checked. `licence` is that of the image's system where it changes how the machine is billed. `rules` are the
@@ -106,8 +106,8 @@ class LaunchPlan:
     safeguard_texts: tuple[str, ...]
     added_costs: tuple[AddedCost, ...] = ()
     remarks: tuple[str, ...] = ()
-    lease_from: Origin = Origin.POLICY
-    renew_from: Origin = Origin.POLICY
+    lease_origin: Origin = Origin.POLICY
+    renew_origin: Origin = Origin.POLICY
     licence: str = ""
     rules: tuple[DescribedRule, ...] = ()
     by_account: tuple[OffersOfAccount, ...] = ()
@@ -138,7 +138,7 @@ def launch_plan(
     now: datetime,
     added_costs: tuple[AddedCost, ...] = (),
     remarks: tuple[str, ...] = (),
-    lifetime_from: tuple[Origin, Origin] = (Origin.POLICY, Origin.POLICY),
+    lifetime_origins: tuple[Origin, Origin] = (Origin.POLICY, Origin.POLICY),
     licence: str = "",
     volume_there: bool = False,
     any_provider: bool = False,
@@ -149,8 +149,8 @@ def launch_plan(
 ) -> LaunchPlan:
     """Return the plan for the first of `offers` (in the order of trying, at least one), as of `now`.
 
-    `lifetime_from` is who said how long the lease is, and how far it may be renewed. `licence` is that of the image's
-    system where it changes how the machine is billed. `volume_there`: its volume is there and billed already.
+    `lifetime_origins` is who said how long the lease is, and how far it may be renewed. `licence` is that of the
+    image's system where it changes how the machine is billed. `volume_there`: its volume is there and billed already.
     `any_provider`: the offers are of all accounts that have any. `policy` is what it is under; None: its name cannot be
     resolved. `scheduled_run` is that of the reaper which is to end it where nothing else does; `waived`: the user does
     without.
@@ -179,8 +179,8 @@ def launch_plan(
             *end_remarks(request, offer, ends),
             *schedule_notes(policy, subject, now),
         ),
-        lease_from=lifetime_from[0],
-        renew_from=lifetime_from[1],
+        lease_origin=lifetime_origins[0],
+        renew_origin=lifetime_origins[1],
         licence=licence,
         rules=()
         if policy is None

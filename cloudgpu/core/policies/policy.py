@@ -235,8 +235,8 @@ class Lifetime:
 
     lease: timedelta
     renew_until: timedelta
-    lease_from: Origin
-    renew_from: Origin
+    lease_origin: Origin
+    renew_origin: Origin
 
     @property
     def is_contradictory(self) -> bool:
@@ -249,11 +249,11 @@ def lifetime(policy: Policy, typed: LifetimeOverride, settings: LifetimeOverride
 
     A lease that was typed takes `renew_until` along where that was not typed too: who types a longer one means it.
     """
-    lease, lease_from = _first_given(typed.lease, settings.lease, policy.lease)
-    renew, renew_from = _first_given(typed.renew_until, settings.renew_until, policy.renew_until)
-    if renew < lease and lease_from is Origin.TYPED and renew_from is not Origin.TYPED:
-        renew, renew_from = lease, lease_from
-    return Lifetime(lease, renew, lease_from, renew_from)
+    lease, lease_origin = _first_given(typed.lease, settings.lease, policy.lease)
+    renew, renew_origin = _first_given(typed.renew_until, settings.renew_until, policy.renew_until)
+    if renew < lease and lease_origin is Origin.TYPED and renew_origin is not Origin.TYPED:
+        renew, renew_origin = lease, lease_origin
+    return Lifetime(lease, renew, lease_origin, renew_origin)
 
 
 def _first_given(typed: timedelta | None, settings: timedelta | None, policy: timedelta) -> tuple[timedelta, Origin]:
@@ -350,9 +350,9 @@ def cut_lifetime(lifetime: Lifetime, limits: Limits) -> tuple[Lifetime, tuple[st
 
     What was typed is left as it is: that is refused, and not shortened behind the back of whoever typed it.
     """
-    renew = _at_most(lifetime.renew_until, None if lifetime.renew_from is Origin.TYPED else limits.renew_until)
-    lease = _at_most(lifetime.lease, None if lifetime.lease_from is Origin.TYPED else limits.longest_lease)
-    if lifetime.lease_from is not Origin.TYPED:
+    renew = _at_most(lifetime.renew_until, None if lifetime.renew_origin is Origin.TYPED else limits.renew_until)
+    lease = _at_most(lifetime.lease, None if lifetime.lease_origin is Origin.TYPED else limits.longest_lease)
+    if lifetime.lease_origin is not Origin.TYPED:
         lease = min(lease, renew)
     pairs = (("lease", lifetime.lease, lease), ("renew-until", lifetime.renew_until, renew))
     notes = tuple(

@@ -248,7 +248,8 @@ class Aws(CloudAccount):
         account, profile = self.account, self.options.profile
         return translated_errors(
             lambda error: translated(
-                error, CallContext(action, region, account, self.own_time(), profile, value, self._sign_in_status)
+                error,
+                CallContext(action, region, account, self.uncorrected_time(), profile, value, self._sign_in_status),
             )
         )
 

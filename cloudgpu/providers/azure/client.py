@@ -60,7 +60,10 @@ class Transport:
         self._inner.__exit__(*error)
 
     def send(self, request: Any, **options: Any) -> Any:
-        """Send a call and return its answer. Raises Silent, at once for a read that timed out a moment ago."""
+        """Send a call and return its answer. Raises Silent; for a read that timed out a moment ago, without sending it.
+
+        The rest of the path, after `/providers/`, stands for the service: one that is silent is not asked again.
+        """
         from azure.core.exceptions import ServiceRequestError, ServiceResponseError
 
         path = urlsplit(request.url).path
@@ -89,7 +92,7 @@ class Transport:
                 raise self._timeouts.record_silence(action, service, timeout_s) from error
             raise Silent(f"Azure did not answer {action} within {timeout_s:g} seconds.", field="provider") from error
         self._timeouts.record_answer(action, service)
-        beat()
+        beat()  # tells who waits for this thread that it lives
         return answer
 
     def sleep(self, duration: float) -> None:
@@ -111,7 +114,7 @@ def transport(pause: Callable[[float], None], timeouts: CallTimeouts) -> Transpo
 
 
 def call_name(method: str, url: str) -> str:
-    """Return a short name of a call for the metrics: `PUT virtualMachines`, `DELETE resourcegroups`."""
+    """Return a short name of a call for the metrics: `PUT virtualMachines`, `DELETE resourceGroups`."""
     path = url.partition("?")[0]
     found = _RESOURCE_TYPE.search(path)
     if found:
@@ -252,7 +255,9 @@ class Azure(CloudAccount):
         Azure does not find raises InvalidRequest for that field then.
         """
         return translated_errors(
-            lambda error: translated(error, CallContext(action, region, self.account, self.own_time(), value, field))
+            lambda error: translated(
+                error, CallContext(action, region, self.account, self.uncorrected_time(), value, field)
+            )
         )
 
 

@@ -210,7 +210,7 @@ class Gcp(CloudAccount):
 
     def call_context(self, action: str, where: str = "", value: str | None = None) -> CallContext:
         """Return the description of a call for its errors."""
-        return CallContext(action, where, self.account, self._named_project(), self.who, self.own_time(), value)
+        return CallContext(action, where, self.account, self._named_project(), self.who, self.uncorrected_time(), value)
 
     def _named_project(self) -> str:
         return project_of(self.options) or (self._credentials[1] if self._credentials else None) or ""

@@ -1,4 +1,4 @@
-"""When a local machine has to end by itself: its timer, its interruption, and its lease when no agent watches it.
+"""Decides when a local machine ends by itself: at its timer or interruption, or where no agent watches, its lease.
 
 Each deadline is compared with two clocks: the wall clock, which runs on while a laptop sleeps, and the monotonic one,
 which nobody can set back. Whichever gets there first ends the machine.

@@ -95,7 +95,7 @@ class CloudAccount:
         self._ledger, self._current_ledger_id = settings.ledger, settings.current_ledger_id
         self._clock_ahead = settings.clock_ahead
 
-    def own_time(self) -> datetime:
+    def uncorrected_time(self) -> datetime:
         """Return the time of this computer's clock (aware UTC), by which calls are signed; `clock` is corrected."""
         return self.clock() + self._clock_ahead()
 

@@ -36,7 +36,7 @@ def shown(*extras, setup=None, market=Market.SPOT, remarks=(), want=None, said_b
     offer = make_offer(pick(matching_offers("lab", Requirements(market=market)), market), usd="1.01", now=NOW)
     request = make_attempt(offer.configuration, host_key=HOST_KEY, now=NOW).request
     request = replace(request, setup=setup or Setup(), requirements=want or Requirements(market=market))
-    said = {"added_costs": extras, "remarks": remarks, "lifetime_from": said_by}
+    said = {"added_costs": extras, "remarks": remarks, "lifetime_origins": said_by}
     found = launch_plan(request, [offer, offer], left_out=(), safeguard_texts=("an agent",), now=NOW, **said)
     text = plan_text(plan_document(found), NOW)
     assert max(map(len, text.splitlines())) <= 80

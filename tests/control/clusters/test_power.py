@@ -103,7 +103,7 @@ def test_a_clusters_name_means_node_0_where_one_machine_is_meant(lab, gang):
     assert lab.session.find("train-1").name == "train-1"
     assert lab.session.find(None).name == "train-0"
     assert lab.session.find(gang[0].cluster.id).name == "train-0"
-    assert len(lab.session.find_any("train")) == 4
+    assert len(lab.session.find_machine_or_nodes("train")) == 4
     with pytest.raises(InvalidRequest, match="train is a cluster, and a rehearsal is about one machine"):
         lab.session.find_one("train", "a rehearsal")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu import errors
-from cloudgpu.control.launch.offers import Refusals, offers_unless_launched
+from cloudgpu.control.launch.offers import Refusals, offers_or_launched_one
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.catalog.gpus import nearest_offer
 from cloudgpu.core.model.offers import Market, Requirements
@@ -24,7 +24,7 @@ def offers(aws, own_home):
     regions = 'provider = "aws"\nregions = ["us-east-1", "us-west-2", "eu-west-1"]'
     (own_home / "config.toml").write_text(f"[accounts.lab]\n{regions}\n")
     session = open_session({"CLOUDGPU_HOME": str(own_home)})
-    return lambda **wish: offers_unless_launched(session, session.provider("lab"), Requirements(**wish), None)
+    return lambda **wish: offers_or_launched_one(session, session.provider("lab"), Requirements(**wish), None)
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def at_home(own_home):
 
     def fault(kind, **wish):
         with pytest.raises(kind) as raised:
-            offers_unless_launched(session, session.provider("local"), Requirements(**wish), None)
+            offers_or_launched_one(session, session.provider("local"), Requirements(**wish), None)
         return raised.value
 
     return fault

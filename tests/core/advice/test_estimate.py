@@ -199,9 +199,15 @@ def test_the_cheapest_is_first_and_what_is_not_whole_or_may_not_fit_is_last(rows
     found = []
     for number, (price, priced, fits) in enumerate(rows):
         it = machines(price, disk("0.1" if priced else None), name=f"type-{number}")
-        found.append(Estimate(it, {"month": cost_parts(it, average_use(WeeklyHours(), MONTH_US))}, "month", fits=fits))
+        found.append(
+            Estimate(
+                it, {"month": cost_parts(it, average_use(WeeklyHours(), MONTH_US))}, "month", has_enough_gpu_memory=fits
+            )
+        )
     order = cheapest_first(found)
-    keys = [(not one.fits, not one.ranking_cost.is_fully_priced, one.ranking_cost.total) for one in order]
+    keys = [
+        (not one.has_enough_gpu_memory, not one.ranking_cost.is_fully_priced, one.ranking_cost.total) for one in order
+    ]
     assert keys == sorted(keys)
 
 

@@ -85,16 +85,16 @@ def test_a_payer_has_to_stand_in_every_file_that_names_some():
 
 
 @given(st.integers(1, 100), st.integers(0, 100), origins, origins, limits)
-def test_what_was_typed_is_never_shortened_unseen(lease, more, lease_from, renew_from, most):
-    spans = Lifetime(lease * H, (lease + more) * H, lease_from, renew_from)
+def test_what_was_typed_is_never_shortened_unseen(lease, more, lease_origin, renew_origin, most):
+    spans = Lifetime(lease * H, (lease + more) * H, lease_origin, renew_origin)
     found, said = cut_lifetime(spans, most)
-    assert found.lease == spans.lease or lease_from is not Origin.TYPED
-    assert found.renew_until == spans.renew_until or renew_from is not Origin.TYPED
+    assert found.lease == spans.lease or lease_origin is not Origin.TYPED
+    assert found.renew_until == spans.renew_until or renew_origin is not Origin.TYPED
     assert len(said) == (found.lease < spans.lease) + (found.renew_until < spans.renew_until)
-    if lease_from is not Origin.TYPED:
+    if lease_origin is not Origin.TYPED:
         assert within(found.lease, most.lease)
         assert found.lease <= found.renew_until
-    if renew_from is not Origin.TYPED:
+    if renew_origin is not Origin.TYPED:
         assert within(found.renew_until, most.renew_until)
 
 

@@ -34,7 +34,7 @@ said = st.builds(LifetimeOverride, st.none() | some_spans, st.none() | some_span
 def test_the_nearest_word_counts(typed, settings, lease, renew, by):
     found = lifetime(POLICY, typed, settings)
     assert (found.lease, found.renew_until) == (lease * H, renew * H)
-    assert (found.lease_from, found.renew_from) == by
+    assert (found.lease_origin, found.renew_origin) == by
     assert not found.is_contradictory
 
 
@@ -55,8 +55,8 @@ def test_only_a_typed_lease_takes_renew_until_along(typed, settings):
 def test_each_span_is_what_its_origin_said(typed, settings):
     found = lifetime(POLICY, typed, settings)
     words = {TYPED: typed, SETTINGS: settings, BY_POLICY: LifetimeOverride(POLICY.lease, POLICY.renew_until)}
-    assert words[found.lease_from].lease == found.lease
-    assert found.renew_until in (words[found.renew_from].renew_until, typed.lease)
+    assert words[found.lease_origin].lease == found.lease
+    assert found.renew_until in (words[found.renew_origin].renew_until, typed.lease)
     for origin, name in product((TYPED, SETTINGS), ("lease", "renew")):
         nearer = list(Origin).index(getattr(found, f"{name}_from")) > list(Origin).index(origin)
         silent = getattr(words[origin], "lease" if name == "lease" else "renew_until") is None

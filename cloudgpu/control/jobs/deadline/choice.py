@@ -16,7 +16,7 @@ from cloudgpu.access.jobs.checkpoints import StoredCheckpoint, stored_checkpoint
 from cloudgpu.control.alerts.alerts import record_finding
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.candidates import candidate_in
-from cloudgpu.control.launch.offers import offers_unless_launched, with_placement_constraint
+from cloudgpu.control.launch.offers import offers_or_launched_one, with_placement_constraint
 from cloudgpu.control.pricing.price_history import configuration_of, spot_price_history
 from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.control.spot.history import history, offer_location, preferred_offer, spot_location
@@ -337,7 +337,7 @@ def _usable_offers(session: Session, job: Job, attempt: Attempt, machine: Machin
         with_placement_constraint(candidate.provider, candidate.request).requirements,
         instance_type=machine.instance_type,
     )
-    return offers_unless_launched(session, candidate.provider, requirements, None)
+    return offers_or_launched_one(session, candidate.provider, requirements, None)
 
 
 def _price_histories(

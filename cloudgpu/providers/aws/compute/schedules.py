@@ -30,7 +30,7 @@ MIN_DELAY = timedelta(minutes=2)  # "schedules invoke their targets with 60 seco
 STOP_AGAIN_RATE = "rate(10 minutes)"
 MAX_PARALLEL = 8  # schedules that are read at the same time
 PAGE_SIZE = 100  # schedules in an answer: the most that AWS gives
-# AWS sends a call that failed again: as often as it does at most, for a day.
+# A call that failed is repeated by AWS for a day, at most 185 times: the most that it can be told.
 RETRY_POLICY = {"MaximumEventAgeInSeconds": 86_400, "MaximumRetryAttempts": 185}
 ALREADY_EXISTS, NOT_FOUND = "ConflictException", "ResourceNotFoundException"
 _AT_EXPRESSION = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
@@ -65,7 +65,7 @@ def set_timer(aws: Aws, id: str, at: datetime, action: TimerAction | None) -> No
 
 
 def drop_timer(aws: Aws, id: str) -> None:  # noqa: A002
-    """Delete the machine's schedule; none is no error. One call."""
+    """Delete the machine's schedule; none is no error. One call. None without the role: an older schedule stays."""
     region, native_id = ids.split_machine_id(id)
     if not why_no_timer(aws):
         _call_scheduler(
@@ -162,6 +162,7 @@ def _schedule(aws: Aws, region: str, native_id: str, at: datetime, action: Timer
     return {
         "GroupName": SCHEDULE_GROUP,
         "Name": _schedule_name(aws, native_id),
+        # what AWS's console shows; "here": the schedule acts where none of cloudgpu's own processes has
         "Description": f"cloudgpu ends {ids.join_id(region, native_id)} here when nothing else has",
         "ScheduleExpression": f"at({fires_at.isoformat()})",
         "ScheduleExpressionTimezone": "UTC",
@@ -195,6 +196,6 @@ def _name_prefix(aws: Aws) -> str:
 
 
 def _call_scheduler(aws: Aws, region: str, action: str, *, tolerated: tuple[str, ...] = (), **parameters: Any) -> Any:
-    """Call EventBridge Scheduler; return its answer, or the code of an error that is one of `tolerated`."""
+    """Call EventBridge Scheduler; return its answer (a dict), or, as text, the code of an error in `tolerated`."""
     client, name = aws.client("scheduler", region), str(parameters["Name"])
     return call_tolerating(aws, client, action, region, f"scheduler:{action}", name, tolerated, **parameters)
