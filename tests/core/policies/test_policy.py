@@ -58,6 +58,6 @@ def test_each_span_is_what_its_origin_said(typed, settings):
     assert words[found.lease_origin].lease == found.lease
     assert found.renew_until in (words[found.renew_origin].renew_until, typed.lease)
     for origin, name in product((TYPED, SETTINGS), ("lease", "renew")):
-        nearer = list(Origin).index(getattr(found, f"{name}_from")) > list(Origin).index(origin)
+        nearer = list(Origin).index(getattr(found, f"{name}_origin")) > list(Origin).index(origin)
         silent = getattr(words[origin], "lease" if name == "lease" else "renew_until") is None
         assert silent or not nearer, f"{origin} said {name}, and it was not heard"
