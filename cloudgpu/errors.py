@@ -204,10 +204,7 @@ class LedgerDenied(LedgerUnavailable):
 
 
 class StopUnproved(CloudgpuError):
-    """A stop, termination or removal was requested and could not be verified.
-
-    The machine, or the image or volume, may still be billed.
-    """
+    """A stop, termination or removal could not be verified: the machine, image or volume may still be billed."""
 
     exit_code = 9
     kind = "stop_unproved"

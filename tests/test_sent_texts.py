@@ -43,7 +43,7 @@ KEY = guests.GuestKey("ssh-ed25519 AAAA", "ann", "SHA256:none")
 HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "agent, as what it means": "abc4de4759b9344e4766d56622fbc19217a51982180ce505372112a28bc48e5d",
     "agent, as Python 3.11 writes it": "43bdd48ca54418453c0319eccad807c9b6f10e97f323869dd7a234f6111caaa9",
-    "agent's own.py": "4577056a45d694ee74a85ab3f6fbc06bc1cde14a9cee479521dbdc22f3531fb5",
+    "agent's own.py": "9b68a4774eb464ab7e53a9e33fc6187fa50d4f25d80e589d1c71e3b5fe90b00f",
     "program on a host (ssh)": "4f19e77b1511ac587d87a0ebd98934ef38d9a5c95b9b982c2dcb46b18356e69e",
     "program that runs JupyterLab": "591c2729b2a85218b53361294d0236a38f54f90baa9cbba71a35a1fdf992d670",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",

@@ -5,7 +5,6 @@ Such machines (`local`, `ssh`) get this file beside the agent's, unchanged: stan
 
 from __future__ import annotations
 
-import glob
 import os
 import subprocess
 import tempfile
@@ -78,7 +77,7 @@ class Energy:
     def __init__(self) -> None:
         self.joules: float | None = None
         self.answered_at: float | None = None
-        self.unknown_until, self.steps, self.has_used_gpus = 0.0, 0, False
+        self.unknown_until, self.steps = 0.0, 0
         self.queried_at = -QUERY_EVERY
         self.smi: Any = None
         self.output: Any = None
@@ -87,11 +86,9 @@ class Energy:
     def step(self, now: float, *, uses_gpus: bool, marks: list[str]) -> dict[str, float | None]:
         """Read the last query's answer, start the next query; return the meters `power` and `gpus`.
 
-        No key: never reported; None: not known at the moment. The first step starts no query. Until the machine first
-        uses a GPU of its computer, it has drawn nothing.
+        No key: never reported; None: not known at the moment. The first step starts no query.
         """
         self.steps += 1
-        self.has_used_gpus |= uses_gpus
         if not uses_gpus:
             self.answered_at = None
         elif self.answered_at is None:
@@ -110,7 +107,7 @@ class Energy:
         if uses_gpus and self.steps > 1 and self.smi is None and now - self.queried_at >= QUERY_EVERY:
             self.start_query(now, marks)
         if self.joules is None:
-            return gpus_meter if self.has_used_gpus or not has_gpu() else {**gpus_meter, "power": 0.0}
+            return gpus_meter
         is_stale = self.answered_at is not None and now - self.answered_at > STALE_AFTER
         return {**gpus_meter, "power": None if is_stale or now < self.unknown_until else self.joules}
 
@@ -139,11 +136,6 @@ class Energy:
             self.smi = subprocess.Popen(  # noqa: S603
                 [*QUERY, *selection], stdin=null, stdout=self.output, stderr=null, env=environ, start_new_session=True
             )
-
-
-def has_gpu() -> bool:
-    """Tell whether the computer has a GPU that processes could open."""
-    return any(glob.glob(f"{prefix}*") for prefix in GPU_DEVICES)  # noqa: PTH207
 
 
 def total_watts(lines: list[bytes]) -> float | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import (
     ago,
+    at_most_ago,
     attached_costs_text,
     dollars,
     gpus_text,
@@ -126,7 +127,7 @@ def machine_summary(machine: MachineDocument, now: datetime) -> str:
     ssh_text = [f"{address['user']}@{address['host']} port {address['port']}"] if address and not has_ended else []
     seen_text = [f"seen {ago(machine['seen_at'], now)}"] if machine["seen_at"] else []
     active_text = (
-        [f"last active at most {ago(machine['last_active_at'], now)}"]
+        [f"last active {at_most_ago(machine['last_active_at'], now)}"]
         if machine["last_active_at"] and not has_ended
         else []
     )

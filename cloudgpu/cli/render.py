@@ -207,6 +207,12 @@ def ago(iso_time: str | None, now: datetime) -> str:
     return "just now" if seconds < 1 else f"{short_duration(seconds)} ago"
 
 
+def at_most_ago(iso_time: str, now: datetime) -> str:
+    """Return how long ago a recorded time was, where something later may not be recorded yet."""
+    age_text = ago(iso_time, now)
+    return age_text if age_text == "just now" else f"at most {age_text}"
+
+
 def credit_text(credit: CreditDocument, now: datetime) -> str:
     """Return the balance of a prepaid account, when it was read, and how long it lasts."""
     balance = f"Credit of {credit['account']}: {dollars(credit['left_usd'])} ({ago(credit['as_of'], now)})"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.cli.render import ago, labelled_lines, short_duration, size_text, table, when, wrapped
+from cloudgpu.cli.render import ago, at_most_ago, labelled_lines, short_duration, size_text, table, when, wrapped
 from cloudgpu.core.values.times import from_iso, iso
 
 if TYPE_CHECKING:
@@ -141,9 +141,11 @@ def _source_text(document: WhyDocument, now: datetime) -> str:
         return f"from the samples kept here, the last of them {ago(source['at'], now)}{refresh_text}"
     last_active = document["last_active_at"]
     if not _is_running(document):
-        use_text = f"; it was last in use at most {ago(last_active, now)}" if last_active else ""
+        use_text = f"; it was last in use {at_most_ago(last_active, now)}" if last_active else ""
         return f"nothing is asked of it now{use_text}"
-    return (f"its own word that it was in use, {ago(last_active, now)}" if last_active else "nothing") + refresh_text
+    return (
+        f"its own word that it was in use, {at_most_ago(last_active, now)}" if last_active else "nothing"
+    ) + refresh_text
 
 
 def _idle_text(idle: ActivityIdle, rule_ends: RuleEnds, now: datetime) -> str:

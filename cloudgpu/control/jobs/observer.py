@@ -50,7 +50,7 @@ class JobObserver:
     connection: Connection | None = None
     connected_machine_id: str | None = None  # the id of that machine
     remote: RemoteState | None = None  # what the machine last reported of the attempt
-    fetch_failed: bool = False  # whether the last fetch of the results failed
+    fetch_failed: bool = False  # whether a fetch of the results has just failed
     results: StoredResults | None = None  # those that are complete in the job's bucket
     ledger_completed: bool = False  # whether the ledger has all events of the job that this computer has
     sold_out: bool = False  # whether its stopped machine could not be started now, for want of capacity or quota

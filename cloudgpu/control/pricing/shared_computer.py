@@ -28,7 +28,7 @@ from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.log.base import View
 from cloudgpu.ledger.samples.readings import is_valid
-from cloudgpu.ledger.samples.store import MINUTE_S, SampleStore
+from cloudgpu.ledger.samples.store import DAY_S, MINUTE_S, SampleStore
 from cloudgpu.providers.abilities import SharesComputer
 from cloudgpu.providers.attached_costs import discounted_prices
 
@@ -86,6 +86,8 @@ def _needs_samples(session: Session, machine: Machine, now: datetime) -> bool:
     run_begin = _open_run_begin(machine)
     if not machine.accelerators or machine.terminated_at is not None or run_begin is None:
         return bool(machine.accelerators) and machine.terminated_at is None
+    if machine.price is not None and machine.price.as_of < run_begin:
+        return True  # of an earlier run, too, whose cost is not recorded yet
     last_sample = SampleStore(session.home.samples, machine.id).last()
     return now.timestamp() - max(last_sample, from_iso(run_begin).timestamp()) >= MIN_INTERVAL.total_seconds()
 
@@ -94,7 +96,8 @@ def _store_samples(session: Session, provider: SharesComputer, machine: Machine)
     """Fetch a machine's samples that are complete and not stored yet, and store them. Raises nothing."""
     store, now = SampleStore(session.home.samples, machine.id), session.clock()
     with suppress(CloudgpuError, OSError):  # what cannot be read is waited for, and assumed in the end
-        status = parse_agent_status(provider.agent_status(not_none(machine.provider_id), store.last()))
+        since = max(0.0, store.last() - DAY_S)  # a day earlier: the machine's clock may be behind this session's
+        status = parse_agent_status(provider.agent_status(not_none(machine.provider_id), since))
         if status.now is not None:
             # Finished ones, which the agent does not change any more: `keep` leaves out those of the last minute.
             complete = [sample for sample in status.samples if sample["s"] >= MINUTE_S]

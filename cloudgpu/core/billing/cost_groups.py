@@ -167,9 +167,9 @@ def costs(
 ) -> Costs:
     """Return what these machines (`View.billable_machines`) cost as of `now`.
 
-    `ended` are the usages that have ended (`View.ended_usages`, from `query.since` on); not needed `from_totals`.
+    `ended` are the usages that have ended (`View.ended_usages`, from `query.since` on).
     The groups add up to the total exactly, calendar periods and jobs too: a usage is cut at their bounds. `assigned`
-    says which job each machine is for; it counts `By.JOB` alone, and what it does not name is in the group "".
+    says which job each machine is for; it counts `Grouping.JOB` alone, and what it does not name is in the group "".
     """
     groups: dict[str, CostTotals] = {}
     total = CostTotals()

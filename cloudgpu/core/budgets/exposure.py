@@ -169,7 +169,7 @@ class _NeedsFullRecord(Exception):
 
 
 class _Volumes:
-    """Raise _DependsOnOthers as soon as somebody looks for a named volume."""
+    """Raise _NeedsFullRecord as soon as somebody looks for a named volume."""
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         raise _NeedsFullRecord
@@ -221,7 +221,7 @@ def exposure_of(machine: Machine) -> Exposure | None:
 
 
 def _items(machine: Machine, prices: Prices) -> _Items:
-    """Return future costs, summed by unit and end; raise _DependsOnOthers if an unknown price or a volume counts."""
+    """Return future costs, summed by unit and end; raise _NeedsFullRecord if an unknown price or a volume counts."""
     end = None if machine.renew_until is None else parse_us(machine.renew_until)
     sums: dict[tuple[int, int | None, bool], int] = {}
     for commitment in commitments_of(machine, _LONG_AGO, prices, _Volumes()).items:
@@ -232,7 +232,7 @@ def _items(machine: Machine, prices: Prices) -> _Items:
 
 
 def _open_usages(machine: Machine) -> tuple[list[_SimpleUsage], list[_ComplexUsage]]:
-    """Return the usages that are billed still, merged by begin and end; raise _DependsOnOthers without a price."""
+    """Return the usages that are billed still, merged by begin and end; raise _NeedsFullRecord without a price."""
     simple: dict[tuple[int, int, int, int], int] = {}
     complex_uses = []
     for use in machine.open_usage:

@@ -179,7 +179,7 @@ class LocalProvider:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             return subprocess.run(  # noqa: S603
                 [layout.agent / "agent", "status", "--since", f"{since:.0f}"],
-                env={**os.environ, "HOME": str(layout.home)},
+                env={"HOME": str(layout.home), "PATH": os.environ.get("PATH", os.defpath)},  # no secrets of the caller
                 capture_output=True,
                 check=True,
                 timeout=STATUS_TIMEOUT_S,

@@ -179,6 +179,15 @@ def test_the_last_samples_of_a_machine_count_though_it_has_ended(desk, end, unfi
 
 
 @pytest.mark.usefixtures("agents")
+def test_a_run_counts_as_measured_though_the_machine_was_started_again_before_anybody_looked(desk):
+    agent_has(desk, 20, 80)
+    stop(desk.session, desk.rows()[0], why="asked by the user")
+    start(desk.session, desk.rows()[0], new_lease(desk.session, desk.rows()[0], None))
+    sync_all(desk.session)
+    assert desk.spent == Decimal("0.03")
+
+
+@pytest.mark.usefixtures("agents")
 def test_samples_that_come_late_do_not_delay_an_end(desk, monkeypatch):
     def fail(*_):
         raise ProviderUnavailable("The disk has gone.")

@@ -90,8 +90,8 @@ def is_ours(resource: Raw, group: str) -> bool:
 def terminate_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
     """Set the disk to outlive the machine, wait until it does, then request the machine's deletion; none is no error.
 
-    Its interface and its address are deleted with it (`deleteOption`); its group gets the tag TAG_KEPT. Five calls,
-    three where the disk is set so already.
+    Its interface and its address are deleted with it (`deleteOption`); its group gets the tag TAG_DISK_RETAINED.
+    Five calls, three where the disk is set so already.
     """
     region, group = ids.split_machine_id(id)
     try:
