@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.errors import (
+    AnswerTimeout,
     AuthFailed,
     BudgetRefused,
     CloudgpuError,
@@ -27,7 +28,6 @@ from cloudgpu.errors import (
     QuotaExceeded,
     RateLimited,
     RoleNeeded,
-    Silent,
     StopUnproved,
     Unreachable,
     WrongHostKey,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "AnswerTimeout",
     "AuthFailed",
     "BudgetRefused",
     "Cloudgpu",
@@ -61,7 +62,6 @@ __all__ = [
     "QuotaExceeded",
     "RateLimited",
     "RoleNeeded",
-    "Silent",
     "StopUnproved",
     "Unreachable",
     "WrongHostKey",

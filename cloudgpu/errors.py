@@ -12,7 +12,7 @@ CloudgpuError                    1   a defect in cloudgpu: report it
 |-- InstanceNotFound             7   it does not exist: nothing to do there
 |-- ProviderUnavailable          8   the state is unknown: try again later
 |   |-- RateLimited              8   wait `retry_after` seconds
-|   |-- Silent                   8   no answer in time: handle the others, and try again later
+|   |-- AnswerTimeout            8   no answer in time: handle the others, and try again later
 |   |-- NotReachableHere         8   its account is not configured here: use a home (CLOUDGPU_HOME) that has it
 |   |-- LaunchUncertain          8   make the same call again: it first resolves this attempt
 |   `-- LedgerUnavailable        8   restore access to the ledger, as `next` says, or try again later
@@ -170,7 +170,7 @@ class RateLimited(ProviderUnavailable):
         self.retry_after = retry_after
 
 
-class Silent(ProviderUnavailable):
+class AnswerTimeout(ProviderUnavailable):
     """The provider did not answer in the time limit of a call, over all its attempts."""
 
     kind = "silent"

@@ -97,8 +97,8 @@ class ChecksPermissions(Protocol):
 class Login:
     """A credential described in words (`what`), never the credential itself, and how long it lasts.
 
-    `lasts`: nobody has to renew it (True), somebody has to (False), or that is not known (None). `until` is when it
-    expires unless it is renewed; None where it does not, or that is not known.
+    `lasts`: True: it works on without a user, as a long-lived key or one that renews itself; False: somebody has to
+    renew it; None: not known. `until` is when it expires unless it is renewed; None: it does not, or that is not known.
     """
 
     what: str

@@ -65,9 +65,9 @@ class TokenRule:
     """
 
     lifetime: timedelta
-    listing_proves_after: timedelta
+    listing_proves_after: timedelta  # when a listing without the machine proves that none was made
     source: str
-    gone_proves_after: timedelta | None = None
+    gone_proves_after: timedelta | None = None  # when a 404 by its id proves the end of a machine that was seen
 
     @property
     def not_found_proves_end_after(self) -> timedelta:
@@ -81,7 +81,7 @@ class Provider(Protocol):
     kind: str  # "local", "aws", ...
     account: str
     token_rule: TokenRule
-    supported_parts: frozenset[str]  # kinds of template parts that it runs; a plan lists the others as left out
+    supported_parts: frozenset[str]  # kinds of a template's parts (`packages`, ...) that it runs; a plan names others
 
     @property
     def guards(self) -> Safeguards:

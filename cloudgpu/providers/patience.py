@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from cloudgpu.errors import InvalidRequest, Silent
+from cloudgpu.errors import AnswerTimeout, InvalidRequest
 
 ENVIRONMENT_VARIABLE = "CLOUDGPU_PATIENCE"
 DEFAULT_S = 7.0  # for the answer to a read, over all its attempts
@@ -56,18 +56,18 @@ class CallTimeouts:
         return started_s + (self.read_s if read else self.change_s) - self.now()
 
     def raise_if_silent(self, action: str, where: str) -> None:
-        """Raise Silent where this read timed out there a moment ago."""
+        """Raise AnswerTimeout where this read timed out there a moment ago."""
         with self._lock:
             timeout_record = self._timed_out_reads.get((action, where))
         if timeout_record is not None and self.now() - timeout_record[0] < _SKIP_FACTOR * self.read_s:
-            raise Silent(timeout_record[1], field="provider", next="Try again in a minute.")
+            raise AnswerTimeout(timeout_record[1], field="provider", next="Try again in a minute.")
 
-    def record_silence(self, action: str, where: str, seconds: float) -> Silent:
+    def record_silence(self, action: str, where: str, seconds: float) -> AnswerTimeout:
         """Remember that this read timed out there, and return the error for it."""
         message = f"{where} did not answer {action} within {seconds:g} seconds."
         with self._lock:
             self._timed_out_reads[action, where] = self.now(), message
-        return Silent(message, field="provider", next="Try again in a minute.")
+        return AnswerTimeout(message, field="provider", next="Try again in a minute.")
 
     def record_answer(self, action: str, where: str) -> None:
         """Forget that this read timed out: it was answered."""

@@ -39,7 +39,7 @@ def forks():
     many.close()
 
 
-class Silent:
+class AnswerTimeout:
     """An endpoint that accepts and never answers."""
 
     def __init__(self):
@@ -64,7 +64,7 @@ class Silent:
 
 @pytest.fixture
 def silent():
-    made = Silent()
+    made = AnswerTimeout()
     yield made
     made.close()
 

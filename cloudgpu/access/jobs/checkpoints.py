@@ -1,7 +1,7 @@
 """Copies of a job's checkpoints on this computer: only complete ones get a number, and only the newest are retained.
 
 `DIR/NUMBER/` is one copy: `data/NAME` as on the machine, and its manifest `checkpoint.json`. It gets its number when it
-is complete and the manifest on the machine is still the matching_copies as manifest the copy.
+is complete and the manifest on the machine is still that of the copy.
 """
 
 from __future__ import annotations

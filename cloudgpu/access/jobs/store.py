@@ -239,7 +239,7 @@ def _hash_while_copied(copy_reader: FileIO, chunk_lengths: SimpleQueue[int]) -> 
 def _copy_chunk(source: int, target_fd: int, path: str, max_bytes: int) -> int:
     """Copy the next chunk, at most `max_bytes` bytes, in the kernel if possible: file systems may share blocks.
 
-    Returns the bytes chunk_lengths, 0 at the end.
+    Returns the number of bytes, 0 at the end.
     """
     size, count = min(CHUNK_BYTES, max_bytes), 0
     if size and hasattr(os, "copy_file_range"):

@@ -267,7 +267,7 @@ def parse_finite_number(value: object) -> Decimal | None:
 
 
 def shown(value: object) -> str | None:
-    """Return a value as an error names it: short, on one line, never the inside of a table or list."""
+    """Return a value for an error, cut to one short line; of a table or list only that it is one, not its inside."""
     if value is None:
         return None
     if isinstance(value, dict):

@@ -49,7 +49,7 @@ def budgets(session: Session) -> tuple[Budget, ...]:
     return (*in_ledger.values(), *in_files)
 
 
-def budgets_for_run(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ...]]:
+def budgets_for_reaper_run(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ...]]:
     """Return every budget that a run of the reaper counts, and a sentence for each name in the ledger and in a file.
 
     Of those, the run counts the one of the ledger. Raises InvalidRequest for an error in a file.

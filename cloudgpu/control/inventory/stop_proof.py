@@ -42,13 +42,13 @@ from cloudgpu.core.model.machine import Machine, command_name, may_run_text, not
 from cloudgpu.core.model.offers import Market, Price, accelerator_to_json, price_to_json
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
+    AnswerTimeout,
     CloudgpuError,
     EndRefused,
     InstanceNotFound,
     LedgerUnavailable,
     NotReachableHere,
     ProviderUnavailable,
-    Silent,
     StopUnproved,
 )
 from cloudgpu.ledger.last_seen import last_seen_at, times_before_end
@@ -115,7 +115,7 @@ def request_until_confirmed(
             if not request_arrived or (last_state == "running" and session.clock() >= retry_at):
                 try:
                     send_request()
-                except Silent as error:  # the state may show that it was done
+                except AnswerTimeout as error:  # the state may show that it was done
                     unanswered_rounds.record(error)
                 retry_at, retry_after = session.clock() + retry_after, LATER_RETRY if request_arrived else FIRST_RETRY
             machine, request_arrived = _read_state(

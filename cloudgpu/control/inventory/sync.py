@@ -46,7 +46,7 @@ from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.resources.retention import is_of_earlier_life, is_remnant
 from cloudgpu.core.values.naming import account_scope, lock_name
 from cloudgpu.core.values.times import duration_text, from_iso
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, Silent
+from cloudgpu.errors import AnswerTimeout, CloudgpuError, InstanceNotFound, LedgerUnavailable
 from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.providers.abilities import SharesComputer
 
@@ -385,7 +385,7 @@ def _missing_events(session: Session, machine: Machine, sync: SyncResult, answer
         return [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, last_seen)]
     except CloudgpuError as error:
         sync.unanswered.append(Unanswered(machine.name, error.message))
-        sync.silent |= {(machine.account, machine.region)} if isinstance(error, Silent) else set()
+        sync.silent |= {(machine.account, machine.region)} if isinstance(error, AnswerTimeout) else set()
         return None
     return change_events(session, machine, instance, not_before(machine, session.clock()))
 

@@ -18,7 +18,7 @@ from cloudgpu.core.events.observations import AccountPrices
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import Listing
 from cloudgpu.core.model.resources import ResourceListing
-from cloudgpu.errors import CloudgpuError, Silent
+from cloudgpu.errors import AnswerTimeout, CloudgpuError
 from cloudgpu.providers.patience import patience_s
 from cloudgpu.providers.shared.calls import ACCOUNTS_GRACE_S, gather
 
@@ -69,7 +69,7 @@ def ask_accounts(
     ]
     calls: list[Callable[[], Any]] = [*listings, *resources, *prices]
     answers = iter(gather(calls, lambda call: call(), len(calls), grace=ACCOUNTS_GRACE_S, what="answers"))
-    listings_by_account: dict[str, Listing | Silent] = {account: next(answers) for account in accounts}
+    listings_by_account: dict[str, Listing | AnswerTimeout] = {account: next(answers) for account in accounts}
     resources_by_account = {
         account: _to_resources(account, next(answers)) for account in accounts if account in retained_accounts
     }
@@ -77,7 +77,7 @@ def ask_accounts(
         account: _read_prices(session, scopes[account], next(answers), prices_due) for account in accounts
     }
     for account, listing in listings_by_account.items():
-        scopes[account].record({} if isinstance(listing, Silent) else listing.identities)
+        scopes[account].record({} if isinstance(listing, AnswerTimeout) else listing.identities)
     return [
         Answer(
             account=account,
@@ -87,7 +87,7 @@ def ask_accounts(
             asked_at=requested_at,
             resources=resources_by_account.get(account),
             prices=prices_by_account[account],
-            silent=isinstance(listings_by_account[account], Silent),
+            silent=isinstance(listings_by_account[account], AnswerTimeout),
         )
         for account in accounts
     ]
@@ -101,8 +101,8 @@ def list_accounts(session: Session, accounts: Sequence[str]) -> list[Listing]:
     return [_to_listing(one, listing) for one, listing in zip(accounts, listings, strict=True)]
 
 
-def list_account(session: Session, account: str, retry_after_s: float | None = None) -> Listing | Silent:
-    """Return the account's listing, with the regions that did not answer; Silent if none answered."""
+def list_account(session: Session, account: str, retry_after_s: float | None = None) -> Listing | AnswerTimeout:
+    """Return the account's listing, with the regions that did not answer; AnswerTimeout if none answered."""
     started = time.monotonic()
     listing = _list_once(session, account)
     elapsed_s = time.monotonic() - started
@@ -114,15 +114,15 @@ def list_account(session: Session, account: str, retry_after_s: float | None = N
     return retried if _gap_count(retried) <= _gap_count(listing) else listing
 
 
-def _gap_count(listing: Listing | Silent) -> int:
+def _gap_count(listing: Listing | AnswerTimeout) -> int:
     """Return how many scopes of a listing did not answer."""
-    return 1 if isinstance(listing, Silent) else len(listing.unanswered)
+    return 1 if isinstance(listing, AnswerTimeout) else len(listing.unanswered)
 
 
-def _list_once(session: Session, account: str) -> Listing | Silent:
+def _list_once(session: Session, account: str) -> Listing | AnswerTimeout:
     try:
         return session.provider(account).list()
-    except Silent as error:
+    except AnswerTimeout as error:
         return error
     except CloudgpuError as error:
         gap = account_gap(account, error)
@@ -140,13 +140,13 @@ def _kind(session: Session, account: str) -> str:
         return configured.provider if configured else "?"
 
 
-def _to_listing(account: str, answer: Listing | Silent) -> Listing:
+def _to_listing(account: str, answer: Listing | AnswerTimeout) -> Listing:
     """Return the listing; for an account that timed out, an empty one with that as the gap."""
-    return Listing((), (Unanswered(account, answer.message),)) if isinstance(answer, Silent) else answer
+    return Listing((), (Unanswered(account, answer.message),)) if isinstance(answer, AnswerTimeout) else answer
 
 
-def _to_resources(account: str, answer: ResourceListing | Silent) -> ResourceListing:
-    return ResourceListing((), (Unanswered(account, answer.message),)) if isinstance(answer, Silent) else answer
+def _to_resources(account: str, answer: ResourceListing | AnswerTimeout) -> ResourceListing:
+    return ResourceListing((), (Unanswered(account, answer.message),)) if isinstance(answer, AnswerTimeout) else answer
 
 
 def _read_identity_and_prices(
@@ -157,10 +157,10 @@ def _read_identity_and_prices(
 
 
 def _read_prices(
-    session: Session, scope: AccountScope, prices: AccountPrices | Silent, prices_due: pricing.PricesDue
+    session: Session, scope: AccountScope, prices: AccountPrices | AnswerTimeout, prices_due: pricing.PricesDue
 ) -> AccountPrices:
     """Return the prices read. Without an answer the account's identity is unknown, too."""
-    if not isinstance(prices, Silent):
+    if not isinstance(prices, AnswerTimeout):
         return prices
     if not scope.is_queried:
         scope.mark_silent(prices)

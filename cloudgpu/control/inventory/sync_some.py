@@ -16,7 +16,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observations import instance_vanished, is_too_recent, not_before
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.machine import Machine, not_none
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Silent
+from cloudgpu.errors import AnswerTimeout, CloudgpuError, InstanceNotFound, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.cluster_abilities import BulkStop
@@ -111,7 +111,7 @@ def _query(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Mach
         else []
     )
     answers = {
-        account: dict.fromkeys(ids[account], answer) if isinstance(answer, Silent) else answer
+        account: dict.fromkeys(ids[account], answer) if isinstance(answer, AnswerTimeout) else answer
         for account, answer in zip(ids, results, strict=True)
     }
     by_id = errors | {

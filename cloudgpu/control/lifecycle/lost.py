@@ -8,7 +8,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of, check_may, check_right
 from cloudgpu.core.events.launch_events import launch_settled
 from cloudgpu.core.events.observations import instance_vanished, not_before
-from cloudgpu.core.model.identity import is_on_computer
+from cloudgpu.core.model.identity import is_local_or_ssh_host
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import AuthFailed, InvalidRequest, NotReachableHere, ProviderUnavailable
@@ -41,7 +41,7 @@ def record_as_lost(session: Session, machine: Machine, why: str) -> Machine:
         if machine.launch_status == "open":
             events = [launch_settled(machine.id, not_none(machine.token), "void", proof, now)]
         lost_machine = session.ledger.append_to(machine, events)
-        if is_on_computer(machine):  # a cloud may still create the machine: settling the launch needs its saved call
+        if is_local_or_ssh_host(machine):  # a cloud may still create it: settling that needs the saved call
             saved.delete(session.home.attempts, machine.token or "none")
     return lost_machine
 
@@ -78,7 +78,7 @@ def _check_out_of_reach(session: Session, machine: Machine) -> None:
     except (NotReachableHere, InvalidRequest):
         return
     except ProviderUnavailable:
-        if not is_on_computer(machine):  # a cloud will answer again
+        if not is_local_or_ssh_host(machine):  # a cloud will answer again
             raise
         return
     raise InvalidRequest(

@@ -19,7 +19,7 @@ from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.policies.guards import needs_timer
 from cloudgpu.core.values.times import from_iso, iso
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NotReachableHere, Silent
+from cloudgpu.errors import AnswerTimeout, CloudgpuError, InstanceNotFound, InvalidRequest, NotReachableHere
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HostLeaves, SetsTimer, TimerAction, timer_action
 
@@ -227,7 +227,7 @@ def _for_each_machine(
     targets = [
         (provider, machine) for provider, group in _machines_by_provider(session, machines, result) for machine in group
     ]
-    silent_regions: dict[tuple[str, str], Silent] = {}
+    silent_regions: dict[tuple[str, str], AnswerTimeout] = {}
     with Pool(MAX_PARALLEL) as pool:
         outcomes = list(pool.map(lambda target: _try_change(change, *target, silent_regions), targets))
     reported: set[tuple[str, str, str]] = set()
@@ -250,7 +250,7 @@ def _try_change(
     change: Callable[[SetsTimer, Machine], _TimerChange],
     provider: SetsTimer,
     machine: Machine,
-    silent_regions: dict[tuple[str, str], Silent],
+    silent_regions: dict[tuple[str, str], AnswerTimeout],
 ) -> Any:
     """Change one machine's timer; return the change, or the error of the call.
 
@@ -260,7 +260,7 @@ def _try_change(
     try:
         return silent_regions.get(region) or change(provider, machine)
     except CloudgpuError as error:
-        if isinstance(error, Silent):
+        if isinstance(error, AnswerTimeout):
             silent_regions[region] = error
         return error
 

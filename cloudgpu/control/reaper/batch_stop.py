@@ -24,7 +24,14 @@ from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.reaper.decisions import did_not_start
 from cloudgpu.core.reaper.result import EndItem, Outcome
-from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, InvalidRequest, ProviderUnavailable, Silent
+from cloudgpu.errors import (
+    AnswerTimeout,
+    CloudgpuError,
+    EndRefused,
+    InstanceNotFound,
+    InvalidRequest,
+    ProviderUnavailable,
+)
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Pausable
 from cloudgpu.providers.cluster_abilities import BulkStop
@@ -126,16 +133,16 @@ def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[st
         waiting = {id_: machine for id_, machine in waiting.items() if id_ not in failed}
         last_errors = {id_: sync_errors.get(id_) or refused.get(id_) for id_ in waiting}
         for silent_error in (
-            last_errors.values() if all(isinstance(error, Silent) for error in last_errors.values()) else ()
+            last_errors.values() if all(isinstance(error, AnswerTimeout) for error in last_errors.values()) else ()
         ):
-            unanswered_rounds.record(cast("Silent", silent_error))
+            unanswered_rounds.record(cast("AnswerTimeout", silent_error))
         if not waiting or session.clock() >= deadline:
             return failed | {
                 id_: _unconfirmed_reason(session, machine, last_errors[id_]) for id_, machine in waiting.items()
             }
         if unanswered_rounds.end_round():
             return failed | {
-                id_: f"its stop was asked and is not proved: {cast('Silent', last_errors[id_]).message}"
+                id_: f"its stop was asked and is not proved: {cast('AnswerTimeout', last_errors[id_]).message}"
                 for id_ in waiting
             }
         wait_reports.report_progress(f"{len(waiting)} are left")

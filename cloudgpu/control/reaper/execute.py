@@ -31,7 +31,7 @@ from cloudgpu.core.model.machine import Machine, node_of
 from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.reaper.result import EndItem, Outcome, busy, lock_of
-from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, Silent
+from cloudgpu.errors import AnswerTimeout, CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.parallel import Pool
 
 LockCheck = Callable[[], None]  # raises if this run has lost the reaper's lock
@@ -198,7 +198,7 @@ def _end_node_with_retry(session: Session, item: EndItem, *, is_requested: bool)
     except LedgerUnavailable:
         raise
     except ProviderUnavailable as error:
-        if isinstance(error, Silent):
+        if isinstance(error, AnswerTimeout):
             raise
     session.pause(RETRY_AFTER_S)
     return _end_node(session, item, is_requested=is_requested)
@@ -262,7 +262,7 @@ def _end_with_retry(session: Session, item: EndItem, check: MachineCheck) -> Mac
             raise
         return _terminate(session, machine, item.decision.why, check)
     except ProviderUnavailable as error:
-        if error.field == "lock" or isinstance(error, Silent):
+        if error.field == "lock" or isinstance(error, AnswerTimeout):
             raise
     session.pause(RETRY_AFTER_S)
     return _end(session, session.ledger.machine(machine.id) or machine, item.decision, check)

@@ -31,7 +31,7 @@ from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.reaper.decisions import Decision, DueWarning, MachineView
 from cloudgpu.core.reaper.result import EndedItem, EndItem, GivenWarning, NotEnded, ReaperRun
 from cloudgpu.core.values.times import from_iso, iso, minute_text
-from cloudgpu.errors import CloudgpuError, LedgerUnavailable, Silent
+from cloudgpu.errors import AnswerTimeout, CloudgpuError, LedgerUnavailable
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
 
@@ -61,7 +61,7 @@ def renew_leases(
                 raise
             except CloudgpuError as error:
                 not_renewed.append(item.as_not_ended(f"its lease could not be renewed: {error.message}"))
-                silent |= {account_region: not_renewed[-1].why} if isinstance(error, Silent) else {}
+                silent |= {account_region: not_renewed[-1].why} if isinstance(error, AnswerTimeout) else {}
             else:
                 renewed.append(item.as_ended(not_none(machine.expires)))
     return renewed, not_renewed

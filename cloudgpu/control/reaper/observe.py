@@ -37,7 +37,7 @@ from cloudgpu.core.reaper.result import EndItem, NotEnded, Outcome, busy, lock_o
 from cloudgpu.core.reaper.seen import to_ask, with_machine, with_report, with_self_report, with_silence
 from cloudgpu.core.resources import retention as retention_rules
 from cloudgpu.core.values.times import from_iso
-from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable, Silent
+from cloudgpu.errors import AnswerTimeout, LedgerUnavailable, ProviderUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.config.policies.chosen import ChosenPolicy
@@ -344,7 +344,9 @@ def _recheck_views(session: Session, items: Sequence[EndItem], outcome: Outcome)
     living = [item for item in items if item.machine.terminated_at is None and not item.machine.is_named_resource]
     sync_errors = sync_some(session, [item.machine for item in living])
     retried = [
-        item.machine for item in living if item.id in sync_errors and not isinstance(sync_errors[item.id], Silent)
+        item.machine
+        for item in living
+        if item.id in sync_errors and not isinstance(sync_errors[item.id], AnswerTimeout)
     ]
     if retried:
         session.pause(RETRY_AFTER_S)

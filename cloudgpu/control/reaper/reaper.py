@@ -16,7 +16,7 @@ from typing import NoReturn
 from cloudgpu.config.policies.chosen import ChosenPolicy, check_readable, unresolved_policies
 from cloudgpu.config.policies.find import changed_terms
 from cloudgpu.control.budgets.admission import read_credits
-from cloudgpu.control.budgets.store import budget_states, budgets_for_run
+from cloudgpu.control.budgets.store import budget_states, budgets_for_reaper_run
 from cloudgpu.control.lifecycle.timers import RepairResult, repair_timers
 from cloudgpu.control.outage.outage import continue_without_ledger, ledger_remedy
 from cloudgpu.control.policies.resolve import find_policy, policies_of
@@ -308,7 +308,7 @@ def _check_readable(session: Session, options: ReapOptions) -> None:
     if options.policy is not None:
         find_policy(session, options.policy)
     check_readable(policies_of(session, living_machines(session.ledger.machines()), options.policy))
-    budgets_for_run(session)
+    budgets_for_reaper_run(session)
 
 
 def _decide(session: Session, options: ReapOptions, snapshot: Snapshot) -> _Evaluation:
@@ -317,7 +317,7 @@ def _decide(session: Session, options: ReapOptions, snapshot: Snapshot) -> _Eval
     policies = policies_of(session, snapshot.machines, options.policy)
     check_readable(policies)  # now including machines that were just found
     views, reports = machine_views(session, snapshot.machines, policies, snapshot.answered, store=not options.dry_run)
-    budgets, duplicates = budgets_for_run(session)
+    budgets, duplicates = budgets_for_reaper_run(session)
     statuses = budget_states(session, budgets)
     warned = budget_warning_counts(snapshot.machines)
     stops = allowed_stops(authorization_of(session), statuses, snapshot.machines, warned, session.clock())

@@ -136,10 +136,10 @@ def summary(run: ReaperRun) -> str:
 def check_budgets(session: Session, run_at_once: Callable[[], None]) -> str:
     """Record findings on budgets, which `send_alerts` sends; call `run_at_once` where one is to stop machines now."""
     from cloudgpu.control.alerts.alerts import BUDGET_TOPICS, budget_findings, record_findings
-    from cloudgpu.control.budgets.store import budget_states, budgets_for_run
+    from cloudgpu.control.budgets.store import budget_states, budgets_for_reaper_run
     from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
 
-    states = budget_states(session, budgets_for_run(session)[0])
+    states = budget_states(session, budgets_for_reaper_run(session)[0])
     record_findings(session, list(budget_findings(session, states)), clearable=BUDGET_TOPICS)
     stops = [
         stop

@@ -63,7 +63,7 @@ class SessionBase:
     detected: set[str] = field(default_factory=set)  # accounts of clouds that are not in config.toml
     clock_ahead: Callable[[], timedelta] = timedelta  # by how much this computer's own clock is ahead of `clock`
     report_waits: Report | None = None  # gets what is waited for, where `report` prints nothing
-    for_lab: bool = False  # a run of the reaper acts for the whole lab, whoever runs it
+    as_reaper: bool = False  # a run of the reaper acts for the whole lab, whoever runs it
     ledger_away: bool = False  # entries go into the outbox until it is back
     alert_state_cache: tuple[Event, AlertState] | None = None  # the state after this last event
     current_run: ScheduledRun | None = None  # the run of the reaper that is under way here, not recorded yet
@@ -114,11 +114,11 @@ class SessionBase:
     @contextmanager
     def for_the_lab(self) -> Iterator[None]:
         """Act for the whole lab in this block, by its policies, leases and budgets, whoever runs it."""
-        was_for_lab, self.for_lab = self.for_lab, True
+        was_reaper, self.as_reaper = self.as_reaper, True
         try:
             yield
         finally:
-            self.for_lab = was_for_lab
+            self.as_reaper = was_reaper
 
     def forget_names(self) -> None:
         """Read the names again at next use: this process has just renamed an account or host."""

@@ -16,13 +16,13 @@ from cloudgpu.core.model.identity import (
     Unanswered,
     account_text,
     identity_region,
-    is_on_computer,
+    is_local_or_ssh_host,
     may_be_ssh_host,
     recorded_identity_region,
 )
 from cloudgpu.core.model.machine import Machine, sync_subject_of
 from cloudgpu.core.values.times import from_iso
-from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
+from cloudgpu.errors import AnswerTimeout, CloudgpuError, NotReachableHere
 from cloudgpu.providers.account_abilities import Registers
 from cloudgpu.providers.shared.calls import gather
 
@@ -70,7 +70,7 @@ class AccountScope:
             remember_identity(self._session, self.account, region, identity)
         self._identities.update(identities)
 
-    def mark_silent(self, error: Silent) -> AccountScope:
+    def mark_silent(self, error: AnswerTimeout) -> AccountScope:
         """Treat regions without an answer as unknown: the provider has just timed out."""
         self.error, self._is_silent = error, True
         return self
@@ -277,7 +277,7 @@ def _not_reachable(session: SessionBase, machine: Machine, identity_here: Accoun
     account_label, account = account_text(machine), machine.account
     missing = missing_setting(session, machine)
     if missing is not None:
-        belongs_text = "runs on" if is_on_computer(machine) else "belongs to"
+        belongs_text = "runs on" if is_local_or_ssh_host(machine) else "belongs to"
         message = f"{machine.name} {belongs_text} {account_label}. {missing.why}"
         return NotReachableHere(message, field="name", value=machine.name, next=missing.remedy)
     mismatch = (
@@ -287,7 +287,7 @@ def _not_reachable(session: SessionBase, machine: Machine, identity_here: Accoun
     )
     belongs_text, elsewhere = (
         ("runs on", f"on {account_label}")
-        if is_on_computer(machine)
+        if is_local_or_ssh_host(machine)
         else ("belongs to", f"where an account is {account_label}")
     )
     ask_text = f"Ask {machine.owner}" if machine.owner else "Ask its owner"
@@ -302,7 +302,7 @@ def _owner_remedy(machine: Machine, elsewhere: str) -> str:
     step = f"Run this {elsewhere}."
     if may_be_ssh_host(machine):
         step = f"If {machine.region} has another name in config.toml now, give it back the one of the launch."
-    condition = "computer was reinstalled, or is gone" if is_on_computer(machine) else "account is closed"
+    condition = "computer was reinstalled, or is gone" if is_local_or_ssh_host(machine) else "account is closed"
     return f"{step} If that {condition}: cloudgpu down {machine.name} --lost WHY"
 
 

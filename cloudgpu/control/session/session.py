@@ -66,7 +66,7 @@ class Session(SessionBase):
     def _with_ledger(self, ledger: Ledger) -> Session:
         copy = Session(self.home, self.settings, ledger, self.clock, self.report, self.pause, self._providers)
         copy.detected, copy.report_waits, copy.clock_ahead = self.detected, self.report_waits, self.clock_ahead
-        copy.for_lab, copy.ledger_away = self.for_lab, self.ledger_away
+        copy.as_reaper, copy.ledger_away = self.as_reaper, self.ledger_away
         return copy
 
     def find(self, name: str | None, *, ended: bool = False, running: bool = False) -> Machine:

@@ -15,7 +15,7 @@ from cloudgpu.access.files import locked, write_atomically
 from cloudgpu.access.ssh.target import fingerprint
 from cloudgpu.access.ssh.user_hosts import login_key_path
 from cloudgpu.config.edit import remove_value, set_value, value_at
-from cloudgpu.config.files.user_files import Home, find_home, parse_finite_number, read_text, shown
+from cloudgpu.config.files.user_files import Home, find_home, parse_finite_number, read_text, shown  # shown: cut short
 from cloudgpu.config.policies.find import load_policy, policy_paths
 from cloudgpu.config.settings import ANY_PROVIDER, Account, Settings, login_name, read_setting, settings_from_text
 from cloudgpu.control.policies.resolve import lifetime_of

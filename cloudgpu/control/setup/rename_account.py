@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.edit import rename_table, set_value, value_at
-from cloudgpu.control.budgets.store import budgets_for_run
+from cloudgpu.control.budgets.store import budgets_for_reaper_run
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session
@@ -18,7 +18,7 @@ from cloudgpu.control.setup.init import ExistingSetup
 from cloudgpu.core.events.account_names import hosts_in
 from cloudgpu.core.events.general_events import account_renamed
 from cloudgpu.core.model.facts import RecordedIdentity
-from cloudgpu.core.model.identity import LOCAL, SSH_HOST, account_text, is_on_computer, may_cost_money
+from cloudgpu.core.model.identity import LOCAL, SSH_HOST, account_text, is_local_or_ssh_host, may_cost_money
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
 from cloudgpu.errors import InvalidRequest, NotReachableHere
@@ -56,11 +56,11 @@ class AccountOrHost:
 
     def machines_of(self, session: Session, machines: Iterable[Machine]) -> Iterator[Machine]:
         """Yield those of these machines that are recorded in it, compared by names; a colleague's are left out."""
-        names = session.names()
+        current_names = session.names()
         for machine in machines:
-            is_here = machine.provider == self.kind and names.account(machine.account) == self.account
+            is_here = machine.provider == self.kind and current_names.account(machine.account) == self.account
             if self.host is not None:
-                is_here = is_here and names.host(self.account, machine.region or "") == self.host
+                is_here = is_here and current_names.host(self.account, machine.region or "") == self.host
             if is_here and (is_mine(session, machine) or not machine.owner):
                 yield machine
 
@@ -88,12 +88,12 @@ def find_account_or_host(session: Session, setup: ExistingSetup, text: str, opti
 
 def _known_accounts_and_hosts(session: Session, setup: ExistingSetup) -> tuple[dict[str, str], list[AccountOrHost]]:
     """Return the provider of each account, by name, and all hosts, of config.toml and the ledger."""
-    names, accounts, hosts = session.names(), dict[str, str](), dict[tuple[str, str], AccountOrHost]()
-    for machine in session.ledger.billable_machines():
-        account, kind = names.account(machine.account), machine.provider
+    current_names, accounts, hosts = session.names(), dict[str, str](), dict[tuple[str, str], AccountOrHost]()
+    for machine in session.ledger.billable_machines():  # ended ones, volumes and images, too
+        account, kind = current_names.account(machine.account), machine.provider
         accounts[account] = kind
         if machine.identity and machine.identity.kind == SSH_HOST:
-            host = names.host(account, machine.region)
+            host = current_names.host(account, machine.region)
             hosts[account, host] = AccountOrHost(account, host, kind)
     for name, settings in setup.settings.accounts.items():
         accounts.setdefault(name, settings.provider)
@@ -124,8 +124,9 @@ class Renaming:
 def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Renaming:
     """Return the plan to call the account or host `old` by the name `new` from now on. Changes nothing.
 
-    Raises InvalidRequest for names that nobody knows, and where what is called `new` is not the same account or
-    computer; ProviderUnavailable where that cannot be asked now.
+    config.toml has the old name, which is changed, or the user has put the new one there already. Raises InvalidRequest
+    for a name that neither config.toml nor the ledger knows, and where the new name belongs to another account or
+    computer; ProviderUnavailable where a provider does not say now which account that is.
     """
     setup = init.find_existing_setup(environ)
     target = find_account_or_host(session, setup, old, OPTION)
@@ -141,7 +142,7 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
             value=new,
             next=f"Take out the one that is not meant, or give {new} another name until nothing runs on {target.name}.",
         )
-    recorded = tuple(target.machines_of(session, session.ledger.billable_machines()))
+    recorded = tuple(target.machines_of(session, session.ledger.billable_machines()))  # also volumes and images
     machines = tuple(machine for machine in recorded if not machine.is_named_resource and may_cost_money(machine))
     _check_files(target, machines)
     draft = _draft_with_new_name(setup, target, new) if target.is_in(setup) else None
@@ -165,8 +166,8 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
 def rename(session: Session, renaming: Renaming) -> None:
     """Write the new name into the ledger, then into config.toml.
 
-    In this order, because a ledger with the new name finds machines under either name. Raises InvalidRequest where the
-    file was changed meanwhile.
+    In this order, because a renaming in the ledger has no effect while config.toml has the old name: if the file is not
+    written, machines are found as before. Raises InvalidRequest where the file was changed meanwhile.
     """
     target = renaming.target
     event = account_renamed(
@@ -269,7 +270,7 @@ def _check_is_same(session: Session, renamed: AccountOrHost, machines: tuple[Mac
             message = f"{machine.name} runs on {account_text(machine)}. {error.message}"
             raise InvalidRequest(message, field=OPTION, value=renamed.name, next=error.next) from error
         if not identity.is_of(machine.identity):
-            kind = "another computer, user or home" if is_on_computer(machine) else "another account"
+            kind = "another computer, user or home" if is_local_or_ssh_host(machine) else "another account"
             other_text = f"{kind}: {identity.display_name}"
             raise InvalidRequest(
                 f"{machine.name} was launched at {account_text(machine)}, and {renamed.name} is {other_text}.",
@@ -285,7 +286,8 @@ def _notes(
     """Yield a note on each budget and setting that still names the account, and is not changed."""
     if target.host is not None:
         return
-    for budget in budgets_for_run(session)[0]:
+    budgets, _ = budgets_for_reaper_run(session)
+    for budget in budgets:
         if budget.scope.account == target.account:
             where = f" in {budget.file}" if budget.file else f": cloudgpu budget set {budget.name}"
             yield f"the budget {budget.name} counts account {target.account} alone; give it the new name{where}"

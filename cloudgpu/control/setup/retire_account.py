@@ -18,7 +18,7 @@ from cloudgpu.control.setup import init
 from cloudgpu.control.setup.rename_account import AccountOrHost, find_account_or_host
 from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, is_unknown, may_cost
 from cloudgpu.core.events.general_events import account_forgotten
-from cloudgpu.core.model.identity import AccountElsewhere, account_text, is_on_computer
+from cloudgpu.core.model.identity import AccountElsewhere, account_text, is_local_or_ssh_host
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.model.resources import Kind, ResourceListing
@@ -124,7 +124,7 @@ def _lost_machines(session: Session, machines: Iterable[Machine]) -> tuple[Machi
         for machine in machines
         if not machine.is_named_resource
         and machine.terminated_at is None
-        and (machine.launch_status != "open" or is_on_computer(machine))
+        and (machine.launch_status != "open" or is_local_or_ssh_host(machine))
     )
     for machine in lost:
         _check_no_files(session, machine)

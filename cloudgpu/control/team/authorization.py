@@ -1,4 +1,9 @@
-"""Authorizes requests by the lab's rules: by the user's role, and by who owns the machine."""
+"""Authorizes requests by the lab's rules: by the user's role, and by who owns the machine.
+
+The lab is everybody who shares the ledger. A member may act on their own machines, volumes and images; the lab's limits
+may let every member stop any machine. A payer may also act on those of others, launch for any owner, override budgets,
+publish policies and say whose an owner's name is. A run of the reaper acts for the lab, whoever runs it (`as_reaper`).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +52,7 @@ def authorization_of(session: Session) -> Authorization:
     people = (
         People() if role is Role.ALONE else people_of(session.ledger.events(PEOPLE_SUBJECT), session.ledger.members())
     )
-    authorization = Authorization(role, person, people, session.settings.owner, session.for_lab)
+    authorization = Authorization(role, person, people, session.settings.owner, session.as_reaper)
     if not (session.ledger_away or is_a_file(session.ledger.location)):
         remember_role(session, authorization)
     return authorization
@@ -67,7 +72,7 @@ def check_may(
     `check_right` before a question. Raises LedgerUnavailable where the role is not known.
     """
     authorization = authorization or authorization_of(session)
-    if not authorization.for_lab and authorization.may_claim(machine.owner):
+    if not authorization.as_reaper and authorization.may_claim(machine.owner):
         claim_owner(session, machine.owner)
     return check_right(session, machine, verb, authorization=authorization)
 
@@ -93,7 +98,7 @@ def check_right(
 def check_may_use_volumes(session: Session, volumes: Sequence[Machine]) -> None:
     """Raise RoleNeeded where the user is a member and owns none of these volumes, each of which a launch may mean.
 
-    Records nothing.
+    Records nothing. The record of a volume or an image is a `Machine`, too.
     """
     authorization = authorization_of(session)
     if authorization.is_member and volumes and not any(authorization.owns(machine) for machine in volumes):
@@ -138,9 +143,11 @@ def requested_by(
 def _right_for(session: Session, authorization: Authorization, machine: OwnedSubject, verb: str) -> Right | None:
     """Return by which right the user may do this; None without one."""
     is_owner, is_stop = authorization.owns(machine), verb == STOP
-    depends_on_limits = authorization.is_member and is_stop and not is_owner and not authorization.for_lab
+    depends_on_limits = authorization.is_member and is_stop and not is_owner and not authorization.as_reaper
     stoppers = _stoppers(session) if depends_on_limits else Stoppers.OWNER
-    return right_to(authorization.role, mine=is_owner, stops=is_stop, stoppers=stoppers, for_lab=authorization.for_lab)
+    return right_to(
+        authorization.role, mine=is_owner, stops=is_stop, stoppers=stoppers, as_reaper=authorization.as_reaper
+    )
 
 
 def ownership_of_named(resource: ProviderResource) -> Ownership:

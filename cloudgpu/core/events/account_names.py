@@ -14,7 +14,7 @@ SUBJECT, FORGOTTEN, RENAMED = "accounts", "account_forgotten", "account_renamed"
 
 @dataclass(frozen=True, slots=True)
 class CurrentNames:
-    """The current names of accounts and hosts that were renamed."""
+    """The current names of accounts and hosts that were renamed; its methods look up the current for an old one."""
 
     accounts: dict[str, str] = field(default_factory=dict)  # by the old name
     hosts: dict[tuple[str, str], str] = field(default_factory=dict)  # by (current account name, old host name)

@@ -79,8 +79,8 @@ def may_be_ssh_host(machine: Machine) -> bool:
     return machine.identity is None or machine.identity.kind == SSH_HOST
 
 
-def is_on_computer(machine: Machine) -> bool:
-    """Say whether a machine is on one computer, not in a cloud."""
+def is_local_or_ssh_host(machine: Machine) -> bool:
+    """Say whether a machine is on one computer, this one or a host over SSH, not in a cloud."""
     return machine.identity is not None and machine.identity.kind in COMPUTER_KINDS
 
 

@@ -39,7 +39,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The setup of a machine in addition to its type.
+    """What a machine is launched with besides its type: image, disks and network.
 
     `image` is a provider's id or the name of the user's image (None: the newest with CUDA). `disk_gb` is the system
     disk (None: the provider's default one). `persistent` asks for a spot request that can be stopped. `keep_disk`: when

@@ -110,7 +110,7 @@ class Agent(StrEnum):
     """What the agent on a machine can do."""
 
     ENDS = "ends"  # it runs there, and its shutdown ends what the machine costs
-    TELLS = "tells"  # it runs there and can be asked; its shutdown ends nothing that costs
+    TELLS = "tells"  # it runs there and only reports: its shutdown ends nothing that costs
     NONE = "none"  # none runs there: nobody can tell whether the machine is used
 
 

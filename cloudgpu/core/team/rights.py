@@ -204,14 +204,14 @@ def claim(people: People, role: Role, person: str, owner: str, configured_owner:
 
 
 def right_to(
-    role: Role, *, mine: bool, stops: bool, stoppers: Stoppers = Stoppers.OWNER, for_lab: bool = False
+    role: Role, *, mine: bool, stops: bool, stoppers: Stoppers = Stoppers.OWNER, as_reaper: bool = False
 ) -> Right | None:
     """Return by which right somebody may act on a machine, None where they may not.
 
     `mine`: the machine is theirs. `stops`: the action stops it and keeps its disk, which `stoppers` may allow every
-    member. `for_lab`: the reaper acts.
+    member. `as_reaper`: the reaper acts.
     """
-    if for_lab:
+    if as_reaper:
         return Right.REAPER
     if mine or role is Role.ALONE:
         return Right.OWNER
@@ -224,14 +224,14 @@ def right_to(
 class Authorization:
     """Who makes a request, in which role, and the persons of the owners' names.
 
-    `person` is the user of the database, `configured_owner` the owner of config.toml. `for_lab`: the reaper acts.
+    `person` is the user of the database, `configured_owner` the owner of config.toml. `as_reaper`: the reaper acts.
     """
 
     role: Role
     person: str
     people: People
     configured_owner: str = ""
-    for_lab: bool = False
+    as_reaper: bool = False
 
     @property
     def is_member(self) -> bool:

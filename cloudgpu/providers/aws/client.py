@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.errors import InvalidRequest, MissingExtra, ProviderUnavailable, Silent
+from cloudgpu.errors import AnswerTimeout, InvalidRequest, MissingExtra, ProviderUnavailable
 from cloudgpu.parallel import beat
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.account_cache import ACCOUNT_ID, AccountCache
@@ -137,13 +137,13 @@ class Aws(CloudAccount):
             session.events.register(f"after-call.{service}", self._record_sign_in_status)
 
     def _before_call(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
-        """Note when a call begins; raise Silent for a read that was not answered there a moment ago."""
+        """Note when a call begins; raise AnswerTimeout for a read that was not answered there a moment ago."""
         if _is_read(model.name):
             self.timeouts.raise_if_silent(model.name, _service_label(context))
         context[_CALL_STARTED] = self.timeouts.now()
 
     def _needs_retry(self, operation: Any, request_dict: Any, caught_exception: Any = None, **_more: Any) -> None:
-        """Raise Silent where a call was not answered, and has had its time."""
+        """Raise AnswerTimeout where a call was not answered, and has had its time."""
         context, is_read = request_dict["context"], _is_read(operation.name)
         started_s = context.get(_CALL_STARTED, 0.0)
         if caught_exception is None:
@@ -158,7 +158,7 @@ class Aws(CloudAccount):
             silent_error = self.timeouts.record_silence(operation.name, service_label, self.timeouts.read_s)
             raise silent_error from caught_exception
         message = f"{service_label} did not answer {operation.name} within {self.timeouts.change_s:g} seconds."
-        raise Silent(message, field="provider") from caught_exception
+        raise AnswerTimeout(message, field="provider") from caught_exception
 
     def _after_call(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
         self.timeouts.record_answer(model.name, _service_label(context))

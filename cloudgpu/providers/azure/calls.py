@@ -1,8 +1,8 @@
 """Makes one call to Azure, raises its error as one of `cloudgpu.errors`, and waits for long-running operations.
 
-`find` returns None for a resource that does not exist. A wait goes by the account's clock, until the operation has
-ended or a deadline has passed. The SDK follows the operation (Azure-AsyncOperation, Location, or the resource itself:
-Azure's page "Track asynchronous Azure operations"). A failed operation raises the error of its own code.
+`call_or_none` returns None for a resource that does not exist. A wait goes by the account's clock, until the operation
+has ended or a deadline has passed. The SDK follows the operation (Azure-AsyncOperation, Location, or the resource
+itself: Azure's page "Track asynchronous Azure operations"). A failed operation raises the error of its own code.
 
 A lock that forbids a deletion is set on a resource, its group or the subscription, and holds for all below
 (Microsoft's page "Lock your Azure resources to protect your infrastructure"). Azure's error names the locked scopes;
@@ -51,8 +51,13 @@ def invoke(azure: Azure, action: str, call: Callable[[], T], *, region: str = ""
         raise
 
 
-def find(azure: Azure, action: str, call: Callable[[], T], *, region: str = "", value: str | None = None) -> T | None:
-    """Return what a call answers; None where Azure answered that it does not exist. Raises as `invoke` otherwise."""
+def call_or_none(
+    azure: Azure, action: str, call: Callable[[], T], *, region: str = "", value: str | None = None
+) -> T | None:
+    """Send a call, a read or a deletion, and return its answer; None where Azure answered that there is no such thing.
+
+    Raises as `invoke` otherwise.
+    """
     try:
         return invoke(azure, action, call, region=region, value=value)
     except CloudgpuError as error:

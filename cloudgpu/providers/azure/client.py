@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from cloudgpu.errors import InvalidRequest, MissingExtra, Silent
+from cloudgpu.errors import AnswerTimeout, InvalidRequest, MissingExtra
 from cloudgpu.parallel import beat
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.credentials import credential
@@ -35,7 +35,7 @@ _RESOURCE_TYPE = re.compile(r"/providers/[^/?]+/([A-Za-z]+)(?!.*/providers/)")
 class Transport:
     """azure-core's protocol HttpTransport, over its own transport `inner`; `pause` waits before a call is sent again.
 
-    A call that was not answered within `timeouts` raises Silent, which azure-core does not send again.
+    A call that was not answered within `timeouts` raises AnswerTimeout, which azure-core does not send again.
     So does a read whose connection timed out: azure-core would try that five times.
     """
 
@@ -60,7 +60,7 @@ class Transport:
         self._inner.__exit__(*error)
 
     def send(self, request: Any, **options: Any) -> Any:
-        """Send a call and return its answer. Raises Silent; for a read that timed out a moment ago, without sending it.
+        """Send a call and return its answer. Raises AnswerTimeout; for a read that timed out a moment ago, unsent.
 
         The rest of the path, after `/providers/`, stands for the service: one that is silent is not asked again.
         """
@@ -90,7 +90,9 @@ class Transport:
                 raise
             if is_read:
                 raise self._timeouts.record_silence(action, service, timeout_s) from error
-            raise Silent(f"Azure did not answer {action} within {timeout_s:g} seconds.", field="provider") from error
+            raise AnswerTimeout(
+                f"Azure did not answer {action} within {timeout_s:g} seconds.", field="provider"
+            ) from error
         self._timeouts.record_answer(action, service)
         beat()  # tells who waits for this thread that it lives
         return answer

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from cloudgpu.errors import ProviderUnavailable, RateLimited, Silent
+from cloudgpu.errors import AnswerTimeout, ProviderUnavailable, RateLimited
 from cloudgpu.providers.shared.errors import retry_after
 
 # azure-identity logs a warning for each failed login; the error says it once. A handler of the user's still gets them.
@@ -110,7 +110,7 @@ _LINK_LOCAL = "169.254."  # where Azure serves a machine's own identity; outside
 class CheckedCredential:
     """A credential of azure-core's protocol: that of `make_credential`, with hooks that record its services' answers.
 
-    Raises RateLimited, Silent and ProviderUnavailable where the sign-in service failed, else what the credential
+    Raises RateLimited, AnswerTimeout and ProviderUnavailable where the sign-in service failed, else what the credential
     raises.
     """
 
@@ -130,7 +130,7 @@ class CheckedCredential:
                 service_error = _service_error(host, answer)
                 if service_error is not None:
                     raise (
-                        Silent(service_error.message, field="provider") if _is_timeout(error) else service_error
+                        AnswerTimeout(service_error.message, field="provider") if _is_timeout(error) else service_error
                     ) from error
             raise
 
@@ -150,7 +150,7 @@ class CheckedCredential:
 
 def _is_timeout(error: BaseException | None) -> bool:
     """Say whether a call timed out, which azure-identity wraps into an error of its own."""
-    while error is not None and not isinstance(error, Silent):
+    while error is not None and not isinstance(error, AnswerTimeout):
         error = error.__cause__ or error.__context__
     return error is not None
 

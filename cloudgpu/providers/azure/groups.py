@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import find, invoke, provisioning_state
+from cloudgpu.providers.azure.calls import call_or_none, invoke, provisioning_state
 from cloudgpu.providers.azure.client import Azure
 
 Raw = Mapping[str, Any]
@@ -53,7 +53,7 @@ def tags_by_group(azure: Azure) -> dict[str, Mapping[str, str]]:
 
 def tags_of(azure: Azure, group: str) -> Mapping[str, str]:
     """Return the tags of a group; none where it does not exist. One call."""
-    found = find(azure, READ, lambda: azure.resources.resource_groups.get(group).as_dict(), value=group)
+    found = call_or_none(azure, READ, lambda: azure.resources.resource_groups.get(group).as_dict(), value=group)
     return (found or {}).get("tags") or {}
 
 
@@ -75,7 +75,7 @@ def ensure_shared_group(azure: Azure, region: str) -> None:
     It is in the region of its first resource; the others may be in any region.
     """
     groups = azure.resources.resource_groups
-    if find(azure, READ, lambda: groups.get(ids.SHARED_GROUP)) is None:
+    if call_or_none(azure, READ, lambda: groups.get(ids.SHARED_GROUP)) is None:
         body = {"location": region, "tags": {"cloudgpu-shared": "volumes-and-images"}}
         invoke(azure, WRITE, lambda: groups.create_or_update(ids.SHARED_GROUP, body), region=region)
 
@@ -93,7 +93,9 @@ def delete_if_empty(azure: Azure, region: str, group: str, *, deleted_disk: str)
 def resources_in(azure: Azure, region: str, group: str, *, value: str | None = None) -> list[Raw] | None:
     """Return the resources in a group, as Resource Manager lists them; None for no group. One call."""
     listed = azure.resources.resources.list_by_resource_group
-    return find(azure, LIST, lambda: [one.as_dict() for one in listed(group)], region=region, value=value or group)
+    return call_or_none(
+        azure, LIST, lambda: [one.as_dict() for one in listed(group)], region=region, value=value or group
+    )
 
 
 def _is_free(type_and_name: tuple[str, str], group: str) -> bool:
@@ -109,7 +111,7 @@ def _type_and_name(raw: Raw) -> tuple[str, str]:
 def delete(azure: Azure, region: str, group: str) -> None:
     """Ask to delete a group with all that is in it; one that is gone is no error. One call, not waited for."""
     groups = azure.resources.resource_groups
-    find(azure, DELETE, lambda: groups.begin_delete(group, polling=False), region=region, value=group)
+    call_or_none(azure, DELETE, lambda: groups.begin_delete(group, polling=False), region=region, value=group)
 
 
 def _is_ours(name: str) -> bool:

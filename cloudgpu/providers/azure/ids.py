@@ -57,9 +57,9 @@ class Sku:
 
 
 def group_of(token: str) -> str:
-    """Return the name of a launch's resource group, which its resources are named after: a hash of the token.
+    """Return the name of a launch's resource group, which its resources are named after.
 
-    A group of that name that exists already is a second proof that the token was used.
+    It is a hash of the idempotency token (`Attempt.token`): a group of that name proves that the launch was sent.
     """
     return f"cloudgpu-{digest('azure', token)[:20]}"
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited, Silent
+from cloudgpu.errors import AnswerTimeout, CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
 from cloudgpu.parallel import beat
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp import credentials
@@ -118,7 +118,7 @@ class Gcp(CloudAccount):
         Google's spelling, its body among them (`instance_resource` is `instanceResource`). The project is the account's
         unless given. `where` is the zone or region, `value` what the call is about, for messages. `sends` is how often
         it is sent at most. A change gets a request id of its own, so that it may be sent again. Raises the error that
-        the answer means, and Silent without an answer in the time that a call has over all its sends.
+        the answer means, and AnswerTimeout without an answer in the time that a call has over all its sends.
         """
         started_s, is_read = self.timeouts.now(), _is_read(action)
         request = {"project": self.project, **fields}
@@ -129,7 +129,7 @@ class Gcp(CloudAccount):
         for send in range(1, sends + 1):
             try:
                 return {**location, **self._send_once(action, where, value, request)}
-            except Silent:
+            except AnswerTimeout:
                 if is_read or send == sends or self.timeouts.is_spent(started_s, read=is_read):
                     raise
             except CloudgpuError as error:
@@ -171,7 +171,7 @@ class Gcp(CloudAccount):
 
     @contextmanager
     def _remembering_silence(self, action: str, where: str) -> Iterator[None]:
-        """Remember a read that is not answered; raise Silent at once for one that was not a moment ago."""
+        """Remember a read that is not answered; raise AnswerTimeout at once for one that was not a moment ago."""
         if not _is_read(action):
             yield
             return
@@ -179,7 +179,7 @@ class Gcp(CloudAccount):
         self.timeouts.raise_if_silent(action, service)
         try:
             yield
-        except Silent as error:
+        except AnswerTimeout as error:
             raise self.timeouts.record_silence(action, service, self.timeouts.read_s) from error
         self.timeouts.record_answer(action, service)
 

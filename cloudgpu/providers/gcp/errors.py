@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.errors import (
+    AnswerTimeout,
     AuthFailed,
     CloudgpuError,
     EndRefused,
     InstanceNotFound,
     InvalidRequest,
-    Silent,
 )
 from cloudgpu.providers.gcp.error_codes import (
     BILLING,
@@ -100,7 +100,9 @@ def translate_error(error: Exception, call: CallContext) -> CloudgpuError | None
             f"{call.recipient} answered {call.action} with something that is not an answer of Google's", call.value
         )
     if _timed_out(error):
-        return Silent(f"{call.recipient} did not answer {call.action} in time.", field="provider", value=call.value)
+        return AnswerTimeout(
+            f"{call.recipient} did not answer {call.action} in time.", field="provider", value=call.value
+        )
     if names & NO_CONNECTION_ERRORS:
         return unanswered_error(f"{call.recipient} did not answer {call.action} ({type(error).__name__})", call.value)
     if names & CREDENTIAL_ERRORS:

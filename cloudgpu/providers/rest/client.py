@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited, Silent
+from cloudgpu.errors import AnswerTimeout, CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
 from cloudgpu.parallel import beat
 from cloudgpu.providers.patience import CallTimeouts
 from cloudgpu.providers.shared.calls import MAX_PARALLEL, count_request
@@ -87,7 +87,7 @@ class RestClient:
         """Send a call and return its answer, whose status is below 300.
 
         `action` is its name for the metrics and the intervals. An `idempotent` call is sent again after no answer,
-        429, or a server error; None: only a read is idempotent. Raises NotSent, Silent, ProviderUnavailable,
+        429, or a server error; None: only a read is idempotent. Raises NotSent, AnswerTimeout, ProviderUnavailable,
         RateLimited, and what `CloudApi.error_of_answer` returns.
         """
         is_read = method in READ_METHODS
@@ -199,7 +199,7 @@ class RestClient:
         if isinstance(error, urllib3.exceptions.TimeoutError):
             return self.timeouts.record_silence(action, cloud, round(seconds, 1))
         message = f"{cloud} did not answer {action} to its end: {type(error).__name__}."
-        return Silent(message, field="provider", value=self.api.provider, next="Try again in a minute.")
+        return AnswerTimeout(message, field="provider", value=self.api.provider, next="Try again in a minute.")
 
     def _error_for(self, answer: Answer) -> CloudgpuError:
         if answer.status != TOO_MANY_REQUESTS:

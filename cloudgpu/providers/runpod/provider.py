@@ -42,16 +42,16 @@ def make(settings: ProviderSettings) -> RunpodProvider:
 class RunpodProvider:
     """Implements Provider, and the abilities of providers/abilities.py that fit RunPod.
 
-    Not Taggable (a change of a pod's environment restarts it), HasTimer (RunPod has none), HasFirewall (nor rules about
-    who may connect), Imageable and HasVolumes.
+    It is not Taggable, as a change of a pod's environment restarts it. RunPod has no timers (HasTimer) and no rules
+    about who may connect (HasFirewall). Images (Imageable) and volumes (HasVolumes) of the user's are not supported.
     """
 
     kind = PROVIDER
-    supported_parts = frozenset({"container", "disk_gb", "image", "on_start", "packages"})
-    token_rule = TokenRule(
+    supported_parts = frozenset({"container", "disk_gb", "image", "on_start", "packages"})  # parts of a template
+    token_rule = TokenRule(  # for the idempotency token of a launch
         lifetime=timedelta(minutes=5),
-        listing_proves_after=timedelta(minutes=5),
-        gone_proves_after=timedelta(minutes=1),  # a new one may not be found by its id at once
+        listing_proves_after=timedelta(minutes=5),  # that none was made
+        gone_proves_after=timedelta(minutes=1),  # a 404 by its id, that it ended; a new one may not be found at once
         source="RunPod has no tokens: cloudgpu sends a launch once, and replays only look for the pod's name, which "
         "follows from the token. That a listing shows a new pod within five minutes, and that a pod which was seen is "
         "found by its id for as long as it exists, is unverified; a deleted pod no longer appears (openapi.json)",
@@ -64,7 +64,7 @@ class RunpodProvider:
     @property
     def guards(self) -> Safeguards:
         """What ends a pod besides runs of the reaper: nothing, unless its own key may (see `Resolved.agent`)."""
-        return Safeguards(Agent.TELLS)
+        return Safeguards(Agent.TELLS)  # the agent on the pod only reports
 
     def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account everywhere)
         """Return the account that the key belongs to."""
@@ -83,11 +83,14 @@ class RunpodProvider:
         return offer_calls.regions(self._runpod)
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
-        """Return that a setup ties a launch to no place. Raises InvalidRequest for an image or a volume."""
+        """Return an empty constraint: `setup`, what a pod is launched with besides its type, fits any data centre.
+
+        Raises InvalidRequest for an image or a volume that RunPod has not got.
+        """
         return launch_calls.constraint(setup, requirements)
 
     def resolve(self, request: LaunchRequest, configuration: MachineConfiguration) -> Resolved:
-        """Make the call exact: GPU, image, disks. Reads only."""
+        """Return the exact launch call with its GPU, image and disks, what else it costs, and remarks. Reads only."""
         return launch_calls.resolve(self._runpod, request, configuration)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
@@ -107,7 +110,7 @@ class RunpodProvider:
         machines.terminate(self._runpod, id)
 
     def stop(self, id: str) -> None:  # noqa: A002
-        """Ask to stop the pod: all but /workspace is erased, and that costs twice as much."""
+        """Ask to stop the pod: all but /workspace is erased, and /workspace costs twice as much while it is stopped."""
         machines.stop(self._runpod, id)
 
     def start(self, id: str) -> None:  # noqa: A002
@@ -121,7 +124,7 @@ class RunpodProvider:
     def login(self) -> Login:
         """Return where the API key is. Sends no request; raises AuthFailed for none."""
         options.auth_headers()
-        return Login(f"the API key of {options.key_location()}", None, lasts=True)
+        return Login(f"the API key of {options.key_location()}", None, lasts=True)  # nobody has to renew it
 
     def credit(self) -> PrepaidCredit | None:
         """Return the remaining prepaid credit, None for an account that is invoiced: one call."""

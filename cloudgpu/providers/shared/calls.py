@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.errors import (
+    AnswerTimeout,
     AuthFailed,
     CloudgpuError,
     EndRefused,
@@ -30,7 +31,6 @@ from cloudgpu.errors import (
     LaunchUncertain,
     ProviderUnavailable,
     RateLimited,
-    Silent,
 )
 from cloudgpu.parallel import Pool, stop_if_abandoned
 from cloudgpu.providers.patience import patience_s
@@ -76,8 +76,8 @@ def gather(
     patience: float | None = None,
     grace: float = GRACE_S,
     what: str = "",
-) -> list[Answer | Silent]:
-    """Call `ask` with each item in parallel; return the answers in order, a Silent error where none came in time.
+) -> list[Answer | AnswerTimeout]:
+    """Call `ask` with each item in parallel; return the answers in order, an AnswerTimeout where none came in time.
 
     `patience` (None: the usual) plus `grace` are the seconds without an answer, `what` is the plural of the items for
     the progress shown. For reads alone: nobody knows what an abandoned call has done. Raises what `ask` raises first.
@@ -98,9 +98,9 @@ def by_item(items: Iterable[Key], ask: Callable[[Key], Answer], max_parallel: in
         return dict(zip(distinct, pool.map(ask, distinct), strict=True))
 
 
-def silence_error(seconds: float) -> Silent:
+def silence_error(seconds: float) -> AnswerTimeout:
     """Return the error for a call without an answer for that many seconds."""
-    return Silent(f"No answer within {seconds:g} seconds.", field="provider", next="Try again in a minute.")
+    return AnswerTimeout(f"No answer within {seconds:g} seconds.", field="provider", next="Try again in a minute.")
 
 
 def result_or_error(ask: Callable[..., Answer], *arguments: object) -> Answer | CloudgpuError:
@@ -294,7 +294,7 @@ class LaunchSends:
         Raises LaunchUncertain after SILENT_SENDS without any answer, and as `wait`.
         """
         self.may_have_launched |= not isinstance(error, RateLimited)
-        self._silent_count += isinstance(error, Silent)
+        self._silent_count += isinstance(error, AnswerTimeout)
         if self._silent_count == SILENT_SENDS:
             raise self._uncertain(error) from error
         self.wait(error, error.retry_after if isinstance(error, RateLimited) else None)
@@ -330,7 +330,7 @@ class UnansweredRounds:
     def record(self, error: CloudgpuError) -> str:
         """Record the error of a poll of this round; return its message without the full stop."""
         message = error.message.removesuffix(".")
-        if isinstance(error, Silent):
+        if isinstance(error, AnswerTimeout):
             self._is_round_silent, self.first_message = True, self.first_message or message
         return message
 

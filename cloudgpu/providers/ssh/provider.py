@@ -22,13 +22,13 @@ from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Availability, MachineConfiguration, Price, Requirements, same_gpu
 from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.errors import (
+    AnswerTimeout,
     CloudgpuError,
     InstanceNotFound,
     InvalidRequest,
     LaunchUncertain,
     NotReachableHere,
     ProviderUnavailable,
-    Silent,
     Unreachable,
     WrongHostKey,
 )
@@ -233,7 +233,7 @@ class SshProvider:
         answers = gather(hosts, lambda host: result_or_error(read_host, host), MAX_PARALLEL_HOSTS, patience=seconds)
         named_answers = [_with_host_name(host, answer) for host, answer in zip(hosts, answers, strict=True)]
         for host, answer in zip(hosts, named_answers, strict=True):
-            if isinstance(answer, Silent):
+            if isinstance(answer, AnswerTimeout):
                 self._remember_silence(host, answer)
         return named_answers
 
@@ -392,9 +392,9 @@ class _PendingQuery:
 
 def _with_host_name(host: Host, answer: Answer | CloudgpuError) -> Answer | CloudgpuError:
     """Return the answer, or for a silent host an error that names it."""
-    if not isinstance(answer, Silent):
+    if not isinstance(answer, AnswerTimeout):
         return answer
-    return Silent(
+    return AnswerTimeout(
         f"{host.name} does not answer: {answer.message}", field=answer.field, value=host.name, next=answer.next
     )
 

@@ -17,7 +17,7 @@ from tests.control.conftest import Fleet
 SETUP = Setup(network=Network(ssh_from=("203.0.113.7/32",)))
 
 
-class Silent(Fleet):
+class AnswerTimeout(Fleet):
     """A fleet whose listing tells nothing of use; its machines take our key, and their own host keys are pinned."""
 
     def up(self, **more):
@@ -41,7 +41,7 @@ class Silent(Fleet):
 
 @pytest.fixture
 def quiet(tmp_path, monkeypatch, agents):
-    return Silent(tmp_path, monkeypatch, f'{agents.options}timer = "moves"\ntells = true\n', agents)
+    return AnswerTimeout(tmp_path, monkeypatch, f'{agents.options}timer = "moves"\ntells = true\n', agents)
 
 
 def decided(found):

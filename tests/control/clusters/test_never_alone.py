@@ -11,13 +11,13 @@ from cloudgpu.control.clusters.power import end_all, stop_all
 from cloudgpu.control.clusters.start import start_all
 from cloudgpu.control.clusters.together import errors_in
 from cloudgpu.control.lifecycle.start import new_lease
-from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, NoCapacity, ProviderUnavailable, Silent
+from cloudgpu.errors import AnswerTimeout, CloudgpuError, EndRefused, InstanceNotFound, NoCapacity, ProviderUnavailable
 
 REFUSED = {
     "stop": EndRefused("it is protected.", lifts="unlock"),
     "terminate": EndRefused("it is protected.", lifts="unlock"),
     "start": NoCapacity("the zone is full."),
-    "get": Silent("no answer in time."),
+    "get": AnswerTimeout("no answer in time."),
     "tag": ProviderUnavailable("no answer."),
 }
 

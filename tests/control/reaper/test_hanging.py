@@ -11,12 +11,12 @@ from cloudgpu import parallel
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle import lifecycle
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
-from cloudgpu.errors import ProviderUnavailable, Silent, StopUnproved
+from cloudgpu.errors import AnswerTimeout, ProviderUnavailable, StopUnproved
 from cloudgpu.testing.fake.store import Fault
 
 BOUND_S = 20  # against a test that hangs
 MOVES = 'timer = "moves"\n'  # a timer of the cloud's that can be taken away
-SILENT = Silent("The cloud did not answer.", field="provider")
+SILENT = AnswerTimeout("The cloud did not answer.", field="provider")
 
 
 class Hanging:

@@ -277,7 +277,7 @@ def test_a_pass_acts_for_the_lab_whoever_runs_it(team):
     assert {one.rule for one in found.ended} == {Rule.BUDGET}
     (asked,) = [one for one in bo.asked("adas") if one[0] == "stop_requested"]
     assert asked == ("stop_requested", "bo", "ada@lab.org", "pass")
-    assert not bo.session.for_lab
+    assert not bo.session.as_reaper
 
 
 def test_a_member_names_no_policy_for_a_pass(team):

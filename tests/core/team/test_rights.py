@@ -60,11 +60,11 @@ def test_whoever_is_alone_may_do_everything(mine, stops, stoppers):
 
 
 @given(st.booleans(), st.booleans(), st.sampled_from(Stoppers), st.booleans())
-def test_a_member_may_nothing_that_a_payer_may_not(mine, stops, stoppers, for_lab):
-    asked = {"mine": mine, "stops": stops, "stoppers": stoppers, "for_lab": for_lab}
+def test_a_member_may_nothing_that_a_payer_may_not(mine, stops, stoppers, as_reaper):
+    asked = {"mine": mine, "stops": stops, "stoppers": stoppers, "as_reaper": as_reaper}
     assert right_to(Role.PAYER, **asked) is not None
     member = right_to(Role.MEMBER, **asked)
-    assert (member is not None) == (for_lab or mine or (stops and stoppers is Stoppers.MEMBERS))
+    assert (member is not None) == (as_reaper or mine or (stops and stoppers is Stoppers.MEMBERS))
     assert member is not Right.PAYER
 
 

@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ConnectTimeoutError
 
 from cloudgpu.core.model.instances import Instance
-from cloudgpu.errors import Silent
+from cloudgpu.errors import AnswerTimeout
 from cloudgpu.providers.aws.provider import AwsProvider
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.patience import DEFAULT_S, CallTimeouts
@@ -65,7 +65,7 @@ def test_a_read_of_a_region_that_drops_packets_ends_within_its_time(aws, tmp_pat
         raise ConnectTimeoutError(endpoint_url="x")
 
     speak_for_east(provider, drop)
-    assert isinstance(provider.get_many([EAST])[EAST], Silent)
+    assert isinstance(provider.get_many([EAST])[EAST], AnswerTimeout)
     assert clock.now <= DEFAULT_S
 
 
@@ -76,7 +76,7 @@ def test_a_region_that_hangs_keeps_no_answer_of_another(aws, tmp_path):
     found = provider.get_many([EAST, there])
     assert not released.is_set()
     released.set()
-    assert (type(found[there]), type(found[EAST])) == (Instance, Silent)
+    assert (type(found[there]), type(found[EAST])) == (Instance, AnswerTimeout)
 
 
 def test_a_change_that_takes_longer_than_a_read_may_is_sent_once_and_answered(aws, tmp_path):

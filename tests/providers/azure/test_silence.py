@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from azure.core.exceptions import ServiceRequestError
 
-from cloudgpu.errors import Silent
+from cloudgpu.errors import AnswerTimeout
 from cloudgpu.providers.azure.client import Transport
 from cloudgpu.providers.patience import DEFAULT_S, CallTimeouts
 
@@ -26,6 +26,6 @@ def test_a_read_that_is_not_even_connected_ends_within_its_time(account):
 
     nothing = SimpleNamespace(send=drop, open=lambda: None, close=lambda: None)
     azure._transport = Transport(nothing, wait, azure.timeouts)
-    with pytest.raises(Silent, match="did not answer"), azure.calling("read"):
+    with pytest.raises(AnswerTimeout, match="did not answer"), azure.calling("read"):
         list(azure.compute.virtual_machines.list_all())
     assert seconds[0] <= DEFAULT_S

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from cloudgpu.core.model.instances import TAG_NAME, Instance
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Silent
+from cloudgpu.errors import AnswerTimeout, CloudgpuError, InstanceNotFound, InvalidRequest
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import (
     MAX_FILTER_VALUES,
@@ -225,7 +225,7 @@ def get_many(aws: Aws, machine_ids: Sequence[str]) -> MachinesById:
         patience=aws.timeouts.read_s,
     )
     for (region, native_ids), region_answer in zip(ids_by_region.items(), by_region, strict=True):
-        if isinstance(region_answer, Silent):
+        if isinstance(region_answer, AnswerTimeout):
             by_id.update(dict.fromkeys((ids.join_id(region, one) for one in native_ids), region_answer))
         else:
             by_id |= region_answer

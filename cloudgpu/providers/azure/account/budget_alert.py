@@ -14,7 +14,7 @@ from typing import Any
 
 from cloudgpu.core.model.account import BudgetAlert
 from cloudgpu.core.values.money import Money
-from cloudgpu.providers.azure.calls import find, invoke
+from cloudgpu.providers.azure.calls import call_or_none, invoke
 from cloudgpu.providers.azure.client import Azure
 
 NAME = "cloudgpu-backstop"
@@ -68,12 +68,12 @@ def make(azure: Azure, alert: BudgetAlert) -> None:
 def remove(azure: Azure) -> None:
     """Delete the budget. Idempotent. One call."""
     budgets = azure.client("consumption").budgets
-    find(azure, f"{_ACTION}/delete", lambda: budgets.delete(_scope(azure), NAME), value=NAME)
+    call_or_none(azure, f"{_ACTION}/delete", lambda: budgets.delete(_scope(azure), NAME), value=NAME)
 
 
 def _read_budget(azure: Azure) -> Raw | None:
     budgets = azure.client("consumption").budgets
-    found = find(azure, f"{_ACTION}/read", lambda: budgets.get(_scope(azure), NAME), value=NAME)
+    found = call_or_none(azure, f"{_ACTION}/read", lambda: budgets.get(_scope(azure), NAME), value=NAME)
     return None if found is None else found.as_dict()
 
 

@@ -14,7 +14,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import find, invoke
+from cloudgpu.providers.azure.calls import call_or_none, invoke
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.errors import code_of
@@ -63,7 +63,7 @@ def role_assignments(azure: Azure, role_id: str) -> list[RoleAssignment]:
 def remove_assignment(azure: Azure, assignment_id: str) -> None:
     """Delete an assignment (its full id) of a role; what is gone already is no error."""
     assignments = azure.client("authorization").role_assignments
-    find(azure, f"{_ACTION}/delete", lambda: assignments.delete_by_id(assignment_id), value=assignment_id)
+    call_or_none(azure, f"{_ACTION}/delete", lambda: assignments.delete_by_id(assignment_id), value=assignment_id)
 
 
 def assignment_of(azure: Azure, id: str) -> str:  # noqa: A002

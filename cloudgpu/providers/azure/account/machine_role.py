@@ -14,7 +14,7 @@ from uuid import NAMESPACE_URL, uuid5
 from cloudgpu.core.model.account import ProviderRole, RolePart
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import groups
-from cloudgpu.providers.azure.calls import find, invoke
+from cloudgpu.providers.azure.calls import call_or_none, invoke
 from cloudgpu.providers.azure.client import Azure
 
 PART_KIND = "custom role"
@@ -73,13 +73,15 @@ def remove(azure: Azure) -> None:
     for assignment in identity.role_assignments(azure, id_of(azure)):
         identity.remove_assignment(azure, assignment.id)
     roles = azure.client("authorization").role_definitions
-    find(azure, f"{_ROLE_DEFINITIONS}/delete", lambda: roles.delete(scope(azure), guid(azure)), value=name(azure))
+    call_or_none(
+        azure, f"{_ROLE_DEFINITIONS}/delete", lambda: roles.delete(scope(azure), guid(azure)), value=name(azure)
+    )
 
 
 def role_exists(azure: Azure) -> bool:
     """Say whether the role that the settings name exists. One call."""
     role_id, roles = azure.options.machine_role, azure.client("authorization").role_definitions
-    return find(azure, f"{_ROLE_DEFINITIONS}/read", lambda: roles.get_by_id(role_id), value=role_id) is not None
+    return call_or_none(azure, f"{_ROLE_DEFINITIONS}/read", lambda: roles.get_by_id(role_id), value=role_id) is not None
 
 
 def condition(role: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import (
+    AnswerTimeout,
     AuthFailed,
     CloudgpuError,
     InstanceNotFound,
@@ -23,12 +24,11 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
     RateLimited,
-    Silent,
 )
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
-from cloudgpu.providers.azure.calls import complete, find, invoke, provisioning_state
+from cloudgpu.providers.azure.calls import call_or_none, complete, invoke, provisioning_state
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import listing, request, translate
 from cloudgpu.providers.azure.compute.listing import Raw
@@ -257,7 +257,9 @@ class _Launch:
         """Say whether the group exists, or may exist: an error proves nothing."""
         get = self._azure.resources.resource_groups.get
         try:
-            return find(self._azure, groups.READ, lambda: get(self._group), region=self._call.region) is not None
+            return (
+                call_or_none(self._azure, groups.READ, lambda: get(self._group), region=self._call.region) is not None
+            )
         except CloudgpuError:
             return True
 
@@ -287,7 +289,7 @@ class _Launch:
         retry(
             lambda: identity.assign(self._azure, machine_id, principal_id),
             ROLE_MAX_TRIES,
-            after=lambda error: not isinstance(error, AuthFailed | Silent),
+            after=lambda error: not isinstance(error, AuthFailed | AnswerTimeout),
             pause=lambda _tries: self._azure.pause(POLL_PAUSE_S),
         )
 

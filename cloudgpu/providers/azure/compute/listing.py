@@ -10,7 +10,7 @@ from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, St
 from cloudgpu.errors import AuthFailed, InstanceNotFound
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import find, invoke, properties_of
+from cloudgpu.providers.azure.calls import call_or_none, invoke, properties_of
 from cloudgpu.providers.azure.client import MAX_PARALLEL, Azure
 from cloudgpu.providers.azure.compute import interruption, translate
 from cloudgpu.providers.azure.compute.machine import READ
@@ -37,7 +37,7 @@ def get(azure: Azure, id: str) -> Instance:  # noqa: A002
 def read_with_view(azure: Azure, region: str, group: str) -> Raw | None:
     """Return a machine as Azure describes it, with its instance view (its statuses); None for none. One call."""
     machines, id_ = azure.compute.virtual_machines, ids.join_id(region, group)
-    return find(
+    return call_or_none(
         azure, READ, lambda: machines.get(group, group, expand="instanceView").as_dict(), region=region, value=id_
     )
 
@@ -54,7 +54,7 @@ def instance(azure: Azure, raw: Raw) -> Instance:
 def _machine_being_deleted(azure: Azure, region: str, group: str) -> Instance:
     """Return a machine that is gone while its group is still being deleted; raise InstanceNotFound for none."""
     operations = azure.resources.resource_groups
-    raw_group = find(azure, groups.READ, lambda: operations.get(group).as_dict(), region=region, value=group)
+    raw_group = call_or_none(azure, groups.READ, lambda: operations.get(group).as_dict(), region=region, value=group)
     if raw_group is not None and groups.is_being_deleted(raw_group):
         return translate.instance_of_group(raw_group, account=azure.account)
     azure.launch_subscriptions.check(group, lambda: azure.subscription)
@@ -67,7 +67,10 @@ def _address(azure: Azure, raw: Raw) -> Address | None:
     """Return the address of SSH: the public one in the machine's group, else that of its network interface."""
     group, region = str(raw["name"]), str(raw["location"])
     addresses = azure.network.public_ip_addresses
-    public = find(azure, _READ_ADDRESSES, lambda: [one.as_dict() for one in addresses.list(group)], region=region) or []
+    public = (
+        call_or_none(azure, _READ_ADDRESSES, lambda: [one.as_dict() for one in addresses.list(group)], region=region)
+        or []
+    )
     host = next((ip for one in public if (ip := _ip(one))), None) or _interface_host(azure, raw)
     return Address(str(host), azure.options.ssh_port, USER) if host else None
 
@@ -80,13 +83,15 @@ def _interface_host(azure: Azure, raw: Raw) -> str | None:
     if ref is None:
         return None
     read = network.network_interfaces.get
-    interface = find(azure, _READ_INTERFACES, lambda: read(ref.group, ref.name).as_dict(), region=region)
+    interface = call_or_none(azure, _READ_INTERFACES, lambda: read(ref.group, ref.name).as_dict(), region=region)
     configurations = [properties_of(one) for one in properties_of(interface or {}).get("ipConfigurations") or ()]
     public = next((ref for one in configurations if (ref := ids.resource(_public_address_id(one)))), None)
     if public is None:
         return next((str(one["privateIPAddress"]) for one in configurations if one.get("privateIPAddress")), None)
     read = network.public_ip_addresses.get
-    return _ip(find(azure, _READ_ADDRESSES, lambda: read(public.group, public.name).as_dict(), region=region) or {})
+    return _ip(
+        call_or_none(azure, _READ_ADDRESSES, lambda: read(public.group, public.name).as_dict(), region=region) or {}
+    )
 
 
 def _public_address_id(configuration: Raw) -> str:

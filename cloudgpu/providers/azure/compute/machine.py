@@ -7,7 +7,7 @@ from typing import Any
 
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import find, invoke, properties_of
+from cloudgpu.providers.azure.calls import call_or_none, invoke, properties_of
 from cloudgpu.providers.azure.client import Azure
 
 Raw = Mapping[str, Any]
@@ -19,7 +19,7 @@ def read(azure: Azure, id: str) -> Raw:  # noqa: A002
     """Return a machine as Azure describes it; raise InstanceNotFound when it has none. One call."""
     region, group = ids.split_machine_id(id)
     machines = azure.compute.virtual_machines
-    found: Raw | None = find(azure, READ, lambda: machines.get(group, group).as_dict(), region=region, value=id)
+    found: Raw | None = call_or_none(azure, READ, lambda: machines.get(group, group).as_dict(), region=region, value=id)
     if found is None:
         azure.launch_subscriptions.check(group, lambda: azure.subscription)
         raise InstanceNotFound(f"Azure {region} has no machine {group}.", field="instance", value=id)

@@ -12,10 +12,17 @@ from functools import partial
 from typing import Any
 
 from cloudgpu.core.model.instances import TAG_ID, Instance
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, Silent
+from cloudgpu.errors import AnswerTimeout, CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
-from cloudgpu.providers.azure.calls import OperationPending, complete, find, invoke, properties_of, provisioning_state
+from cloudgpu.providers.azure.calls import (
+    OperationPending,
+    call_or_none,
+    complete,
+    invoke,
+    properties_of,
+    provisioning_state,
+)
 from cloudgpu.providers.azure.client import MAX_PARALLEL, Azure
 from cloudgpu.providers.azure.compute import listing, machine, translate
 from cloudgpu.providers.azure.compute.request import is_system_disk
@@ -60,7 +67,7 @@ def _delete(azure: Azure, id: str) -> None:  # noqa: A002
         groups.delete(azure, region, group)
         return
     machines = azure.compute.virtual_machines
-    find(azure, f"{_MACHINE}/delete", lambda: machines.begin_delete(group, group, polling=False), region=region)
+    call_or_none(azure, f"{_MACHINE}/delete", lambda: machines.begin_delete(group, group, polling=False), region=region)
 
 
 def _resources_in_group(azure: Azure, id: str) -> list[Raw]:  # noqa: A002
@@ -100,7 +107,7 @@ def terminate_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
         _let_disk_outlive(azure, id, raw)
     except InstanceNotFound:
         return
-    find(
+    call_or_none(
         azure,
         f"{_MACHINE}/delete",
         lambda: azure.compute.virtual_machines.begin_delete(group, group, polling=False),
@@ -217,7 +224,7 @@ def get_many(azure: Azure, machine_ids: Sequence[str]) -> MachinesById:
         return by_item(requested_ids, partial(result_or_error, listing.get, azure), MAX_PARALLEL)
     try:
         listed, _ = listing.list_ours(azure)
-    except Silent:  # each may answer by itself
+    except AnswerTimeout:  # each may answer by itself
         listed = {}
     except CloudgpuError as error:
         return {id_: _error_of_id(id_, error) for id_ in requested_ids}

@@ -17,7 +17,7 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.account import permissions
-from cloudgpu.providers.azure.calls import find, properties_of
+from cloudgpu.providers.azure.calls import call_or_none, properties_of
 from cloudgpu.providers.azure.client import KIND, Azure
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.compute.request import Call
@@ -337,7 +337,9 @@ def _subnet_region(azure: Azure, name_or_id: str) -> Iterator[str]:
     if not name_or_id:
         return
     network_ref, networks = network.network_of_subnet(name_or_id), azure.network.virtual_networks
-    lookups = find(azure, _READ_NETWORKS, lambda: networks.get(network_ref.group, network_ref.name), value=name_or_id)
+    lookups = call_or_none(
+        azure, _READ_NETWORKS, lambda: networks.get(network_ref.group, network_ref.name), value=name_or_id
+    )
     if lookups is None:
         raise not_found_error("subnet", "--subnet", name_or_id, set(), (), "See what there is: az network vnet list")
     yield str(lookups.as_dict()["location"])

@@ -19,7 +19,7 @@ from uuid import uuid4
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import find, invoke
+from cloudgpu.providers.azure.calls import call_or_none, invoke
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine, power
 
@@ -170,5 +170,5 @@ def _call_scheduled_actions(azure: Azure, region: str, name: str, body: Raw) -> 
     if name == "SubmitDeallocate":
         answer = invoke(azure, action, lambda: call(region, body), region=region)
     else:
-        answer = find(azure, action, lambda: call(region, body), region=region)
+        answer = call_or_none(azure, action, lambda: call(region, body), region=region)
     return [] if answer is None else list(answer.as_dict().get("results") or ())

@@ -19,7 +19,7 @@ from cloudgpu.core.model.offers import Accelerator, Availability, MachineConfigu
 from cloudgpu.core.values.naming import closest_match, did_you_mean, unknown_word
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import find
+from cloudgpu.providers.azure.calls import call_or_none
 from cloudgpu.providers.azure.client import KIND, MAX_PARALLEL, Azure, get_values
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.market.skus import skus
@@ -98,7 +98,7 @@ def endpoints(azure: Azure) -> list[Region]:
 def _locations(azure: Azure) -> list[Mapping[str, Any]]:
     """Return the subscription's physical regions as Azure lists them; none where a server in its place has no list."""
     action, path = "Microsoft.Resources/subscriptions/locations/read", f"/subscriptions/{azure.subscription}/locations"
-    found = find(azure, action, lambda: list(get_values(azure, action, path, VERSION))) or []
+    found = call_or_none(azure, action, lambda: list(get_values(azure, action, path, VERSION))) or []
     return [one for one in found if (one.get("metadata") or {}).get("regionType", "Physical") == "Physical"]
 
 

@@ -10,7 +10,7 @@ from cloudgpu.core.model.launch import Network
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import find, properties_of
+from cloudgpu.providers.azure.calls import call_or_none, properties_of
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute.request import NETWORK_CIDR
 from cloudgpu.providers.shared.rules import ssh_sources
@@ -55,7 +55,7 @@ def _network(azure: Azure, region: str, subnet: str | None) -> Raw | None:
         return None
     ref, networks = network_of_subnet(subnet), azure.network.virtual_networks
     action = "Microsoft.Network/virtualNetworks/read"
-    network: Raw | None = find(
+    network: Raw | None = call_or_none(
         azure, action, lambda: networks.get(ref.group, ref.name).as_dict(), region=region, value=subnet
     )
     if network is None or _subnet(network, subnet) is None:
@@ -107,7 +107,7 @@ def _check_security_group(azure: Azure, region: str, id_: str | None) -> None:
         raise InvalidRequest(message, field="--security-group", value=id_, next=remedy)
     security_groups = azure.network.network_security_groups
     action = "Microsoft.Network/networkSecurityGroups/read"
-    raw_group = find(
+    raw_group = call_or_none(
         azure, action, lambda: security_groups.get(ref.group, ref.name).as_dict(), region=region, value=id_
     )
     if raw_group is None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import complete, find, properties_of, provisioning_state
+from cloudgpu.providers.azure.calls import call_or_none, complete, properties_of, provisioning_state
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import listing
 from cloudgpu.providers.azure.errors import code_of
@@ -64,7 +64,7 @@ def _rules_of(azure: Azure, id: str) -> list[Raw] | None:  # noqa: A002
     """Return the rules of a machine's own security group; None where it has none. Raises InstanceNotFound."""
     region, group = ids.split_machine_id(id)
     groups = azure.network.network_security_groups
-    raw_group = find(
+    raw_group = call_or_none(
         azure, f"{_SECURITY_GROUPS}/read", lambda: groups.get(group, group).as_dict(), region=region, value=id
     )
     if raw_group is None:
@@ -91,7 +91,7 @@ def _put_rule(azure: Azure, id: str, rule: security_rules.Rule) -> None:  # noqa
 def _delete_rule(azure: Azure, id: str, name: str) -> None:  # noqa: A002
     region, group = ids.split_machine_id(id)
     operations = azure.network.security_rules
-    find(
+    call_or_none(
         azure,
         f"{_SECURITY_GROUPS}/securityRules/delete",
         lambda: complete(

@@ -15,7 +15,7 @@ from cloudgpu.core.model.cluster import node_name, node_of_tags
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_LEDGER, TAG_OWNER
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import complete, find, invoke, properties_of
+from cloudgpu.providers.azure.calls import call_or_none, complete, invoke, properties_of
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute.request import Body, Call, network, network_group
 
@@ -30,7 +30,7 @@ def make_shared(azure: Azure, attempt: Attempt, call: Call, *, deadline: datetim
     """
     name = network_group(attempt, call)
     networks, resources = azure.network.virtual_networks, azure.resources.resource_groups
-    cluster_groups = find(
+    cluster_groups = call_or_none(
         azure, f"{_NETWORKS}/read", lambda: networks.get(name, name).as_dict(), region=call.region, value=name
     )
     if cluster_groups is not None and properties_of(cluster_groups).get("provisioningState") == "Succeeded":

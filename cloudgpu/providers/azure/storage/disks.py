@@ -21,7 +21,7 @@ from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import find, invoke, properties_of, provisioning_state
+from cloudgpu.providers.azure.calls import call_or_none, invoke, properties_of, provisioning_state
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.compute.request import is_system_disk
@@ -253,7 +253,9 @@ def attach(azure: Azure, id: str, volume: Volume, tags: Mapping[str, str]) -> Pr
 def named_disks(azure: Azure, ledger: str) -> list[Raw]:
     """Return the data volumes of this ledger; empty: of any ledger. A call per page."""
     listed = azure.compute.disks.list_by_resource_group
-    found = find(azure, _READ, lambda: [one.as_dict() for one in listed(ids.SHARED_GROUP)], value=ids.SHARED_GROUP)
+    found = call_or_none(
+        azure, _READ, lambda: [one.as_dict() for one in listed(ids.SHARED_GROUP)], value=ids.SHARED_GROUP
+    )
     volumes = (one for one in found or () if TAG_VOLUME in (one.get("tags") or {}))
     ledger_volumes = (one for one in volumes if ledger in ("", one["tags"].get(TAG_LEDGER)))
     return [one for one in ledger_volumes if provisioning_state(one) != "deleting"]

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import complete, find, invoke, properties_of
+from cloudgpu.providers.azure.calls import call_or_none, complete, invoke, properties_of
 from cloudgpu.providers.azure.client import Azure
 
 Raw = Mapping[str, Any]
@@ -35,7 +35,7 @@ def read(azure: Azure, name: str) -> Raw | None:
     """Return an image (by its definition's name) as Azure describes a managed one; None for none. One call."""
     versions = azure.compute.gallery_image_versions
     action = f"{_ACTION}/images/versions/read"
-    found = find(azure, action, lambda: versions.get(*_GALLERY_PATH, name, IMAGE_VERSION).as_dict(), value=name)
+    found = call_or_none(azure, action, lambda: versions.get(*_GALLERY_PATH, name, IMAGE_VERSION).as_dict(), value=name)
     return None if found is None else _as_managed(found, name)
 
 
@@ -47,7 +47,7 @@ def gallery_exists(azure: Azure) -> bool:
 def listed(azure: Azure) -> list[Raw]:
     """Return all images of the gallery, as `read` does. A call per page, and one per image."""
     definitions = azure.compute.gallery_images
-    names = find(
+    names = call_or_none(
         azure, f"{_ACTION}/images/read", lambda: [str(one.name) for one in definitions.list_by_gallery(*_GALLERY_PATH)]
     )
     found = (read(azure, name) for name in names or ())
@@ -114,8 +114,8 @@ def delete(azure: Azure, name: str) -> None:
         )
 
     action = f"{_ACTION}/images/versions/delete"
-    find(azure, action, version, value=name)
-    find(
+    call_or_none(azure, action, version, value=name)
+    call_or_none(
         azure,
         f"{_ACTION}/images/delete",
         lambda: compute.gallery_images.begin_delete(*_GALLERY_PATH, name, polling=False),

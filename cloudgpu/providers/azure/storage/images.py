@@ -16,7 +16,7 @@ from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER
 from cloudgpu.core.model.offers import MachineConfiguration
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import find, properties_of
+from cloudgpu.providers.azure.calls import call_or_none, properties_of
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.storage import disks, gallery, resources as refs
@@ -137,7 +137,7 @@ def _find_urn(azure: Azure, region: str, publisher: str, offer: str, sku: str, v
     images = azure.compute.virtual_machine_images
     listed: Any = None
     if version == "latest":
-        listed = find(
+        listed = call_or_none(
             azure,
             _READ_VERSIONS,
             lambda: images.list(region, publisher, offer, sku, top=1, orderby="name desc"),
@@ -147,7 +147,7 @@ def _find_urn(azure: Azure, region: str, publisher: str, offer: str, sku: str, v
         if not listed:
             return None
         version = str(listed[0].name)
-    raw = find(
+    raw = call_or_none(
         azure,
         _READ_VERSIONS,
         lambda: images.get(region, publisher, offer, sku, version).as_dict(),
@@ -299,7 +299,7 @@ def own_image(azure: Azure, name_or_id: str) -> Raw | None:
 
 def _managed_images(azure: Azure, group: str, name_or_id: str) -> list[Raw]:
     listed = azure.compute.images.list_by_resource_group
-    return find(azure, _READ_IMAGES, lambda: [one.as_dict() for one in listed(group)], value=name_or_id) or []
+    return call_or_none(azure, _READ_IMAGES, lambda: [one.as_dict() for one in listed(group)], value=name_or_id) or []
 
 
 def _has_name(raw: Raw, name: str, ledger: str) -> bool:

@@ -18,7 +18,7 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
-from cloudgpu.providers.azure.calls import find, invoke, properties_of
+from cloudgpu.providers.azure.calls import call_or_none, invoke, properties_of
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine, power
 from cloudgpu.providers.azure.network import shared as cluster_networks
@@ -200,7 +200,7 @@ def _remove_group(azure: Azure, ref: refs.ResourceRef) -> None:
 def _check_no_machine(azure: Azure, ref: refs.ResourceRef) -> None:
     """Raise InvalidRequest where the machine of a launch's group is there. One call."""
     machines, action = azure.compute.virtual_machines, f"{_COMPUTE}/virtualMachines/read"
-    if find(azure, action, lambda: machines.get(ref.group, ref.group), region=ref.region) is not None:
+    if call_or_none(azure, action, lambda: machines.get(ref.group, ref.group), region=ref.region) is not None:
         raise _in_use_error(ref, "its machine")
 
 
@@ -217,7 +217,7 @@ def _remove_interface(azure: Azure, ref: refs.ResourceRef) -> None:
 def _remove_address(azure: Azure, ref: refs.ResourceRef) -> None:
     address_id, interfaces = refs.azure_id(azure.subscription, ref).lower(), azure.network.network_interfaces
     action = f"{_NETWORK}/networkInterfaces/read"
-    interfaces_there = find(
+    interfaces_there = call_or_none(
         azure, action, lambda: [one.as_dict() for one in interfaces.list(ref.group)], region=ref.region
     )
     for one in interfaces_there or ():

@@ -14,7 +14,7 @@ from typing import Any
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import find
+from cloudgpu.providers.azure.calls import call_or_none
 from cloudgpu.providers.azure.client import Azure
 
 NAMESPACES = {  # Azure's namespace of each type of resource
@@ -90,11 +90,11 @@ def azure_id(subscription: str, ref: ResourceRef) -> str:
 def read(azure: Azure, operations: Any, ref: ResourceRef) -> Mapping[str, Any] | None:
     """Return a resource as Azure describes it; None for none. `operations` are the SDK's of its type. One call."""
     action, get = f"{NAMESPACES[ref.azure_type]}/{ref.azure_type}/read", partial(operations.get, ref.group, ref.name)
-    return find(azure, action, lambda: get().as_dict(), region=ref.region, value=ref.id)
+    return call_or_none(azure, action, lambda: get().as_dict(), region=ref.region, value=ref.id)
 
 
 def delete(azure: Azure, operations: Any, ref: ResourceRef) -> None:
     """Ask to delete it; what is gone is no error. One call, not waited for."""
     action = f"{NAMESPACES[ref.azure_type]}/{ref.azure_type}/delete"
     send = partial(operations.begin_delete, ref.group, ref.name, polling=False)
-    find(azure, action, send, region=ref.region, value=ref.id)
+    call_or_none(azure, action, send, region=ref.region, value=ref.id)

@@ -41,7 +41,7 @@ class DesktopProfile(DatedDesktop):
     usd_per_kwh: Usd
     """The price of electricity."""
     pue: float
-    """Power usage effectiveness: the energy for each kilowatt-hour of it, including cooling."""
+    """Power usage effectiveness: kilowatt-hours, with those for cooling, for each one that it uses itself; 1: none."""
     maintenance_usd_per_year: Usd
     """Maintenance."""
     resale_usd: Usd
@@ -74,7 +74,7 @@ class CatalogOffer(TypedDict):
     old: bool
     """It is more than 180 days old."""
     uncertain: str | None
-    """Why a spot price may not hold any more; null: none."""
+    """Why a spot price may not hold any more; null: no reason is known."""
     legacy: str | None
     """Why it can probably not be launched any more."""
 
@@ -144,7 +144,7 @@ class CurvePoint(OwnedParts):
     desktop_usd: Usd
     """What desktops have cost: purchase, electricity and maintenance, minus `worth_usd`."""
     flat_year_usd: Usd
-    """Purchase, and electricity and maintenance of all years that have begun, as published examples count."""
+    """Purchase, and electricity and maintenance of all years begun, counted as the article in docs/compare.md does."""
     sold_for_usd: Usd
     """What desktops of that age would sell for."""
     net_usd: Usd
@@ -248,7 +248,7 @@ class DesktopComparison(TypedDict):
 
 
 class RentOrBuyDocument(DesktopComparison):
-    """Rent or buy from a price and a utilization, without a ledger. Also with `--price` or `--hours-per-day`."""
+    """Rent or buy by hours that were given, without a ledger: with `--price`, `--utilization` or `--hours-per-day`."""
 
     mode: Literal["calculator"]
     """`calculator`: by the hours that were given, without the ledger."""
@@ -269,7 +269,7 @@ class RentOrBuyDocument(DesktopComparison):
     with_known_speeds: ScaledOutcomes | None
     """If GPUs count as equally fast: the results with the known speeds."""
     why_they_differ: str | None
-    """Why published examples have another break-even. Null: they do not, or depreciation is counted."""
+    """Why the article in docs/compare.md has another break-even. Null: it has not, or depreciation is counted."""
     years: float
     """For how many years both are compared."""
     verdict: str

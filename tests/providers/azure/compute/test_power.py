@@ -118,7 +118,7 @@ def test_another_subscription_or_login_proves_no_end(azure_arm, tmp_path, provid
         with pytest.raises(AuthFailed):
             look(made.id)
     monkeypatch.setattr(listing, "read_with_view", lambda *_: None)  # as a subscription answers that the login may read
-    monkeypatch.setattr(listing, "find", lambda *_, **__: None)
+    monkeypatch.setattr(listing, "call_or_none", lambda *_, **__: None)
     with pytest.raises(AuthFailed, match="was launched in the subscription 1111"):
         other.get(made.id)
     monkeypatch.setattr(listing, "list_ours", lambda _: ({}, []))
