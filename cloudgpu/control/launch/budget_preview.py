@@ -99,7 +99,7 @@ def launch_differences(session: Session, prepared: PreparedLaunch, machine: Mach
     launches = [event for event in session.ledger.events(machine.id) if event.kind == "launch_intended"]
     if not launches:
         return []
-    launch = max(launches, key=lambda event: event.body["attempt"])
+    launch = launches[-1]
     return list(differences_document(prepared.plan.request, dict(launch.body), launch.occurred_at, machine))
 
 
