@@ -72,7 +72,7 @@ class Test{number}(ProviderContract, *ABILITY_SUITES.values()):
     def report_use(self, provider, id, at):
         provider.report_activity(id, at)
 
-    def leaves(self, provider, id, at):
+    def set_leave_time(self, provider, id, at):
         provider.let_leave(id, at)
 
     def report_host_keys(self, provider, id):
