@@ -83,11 +83,11 @@ def store_samples_before_end(session: Session, machine: Machine) -> None:
 
 def _needs_samples(session: Session, machine: Machine, now: datetime) -> bool:
     """Say whether an interval of a run waits for samples that its agent has: at its end, or after MIN_INTERVAL."""
+    if not machine.accelerators or machine.provider_id is None or machine.terminated_at is not None:
+        return False
     run_begin = _open_run_begin(machine)
-    if not machine.accelerators or machine.terminated_at is not None or run_begin is None:
-        return bool(machine.accelerators) and machine.terminated_at is None
-    if machine.price is not None and machine.price.as_of < run_begin:
-        return True  # of an earlier run, too, whose cost is not recorded yet
+    if run_begin is None or (machine.price is not None and machine.price.as_of < run_begin):
+        return True  # a run has ended whose cost is not recorded yet
     last_sample = SampleStore(session.home.samples, machine.id).last()
     return now.timestamp() - max(last_sample, from_iso(run_begin).timestamp()) >= MIN_INTERVAL.total_seconds()
 

@@ -25,6 +25,8 @@ _NOUNS = (
     "tiger trout tulip valley violet walrus willow wren"
 ).split()
 
+NUMBER_WORDS = "no one two three four five six seven eight nine ten eleven twelve".split()  # as sentences count
+
 
 def digest(*parts: str) -> str:
     """Return 64 hexadecimal digits that depend on every part and on where one ends and the next begins."""

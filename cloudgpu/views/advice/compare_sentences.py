@@ -13,28 +13,13 @@ from cloudgpu.core.advice.compare import Case, CaseCosts, History, OwnMachineWor
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, OwnershipCost
 from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.core.values.money import ZERO, Money, usd
-from cloudgpu.core.values.naming import counted
+from cloudgpu.core.values.naming import NUMBER_WORDS, counted
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.parts import DesktopLine
 
 HOUR_S = 3600
-_NUMBER_WORDS = (
-    "no",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +232,7 @@ def desktops_text(desktop: Desktop, number: int) -> str:
 
 def count_text(number: int) -> str:
     """Return a small number as a word."""
-    return _NUMBER_WORDS[number] if number < len(_NUMBER_WORDS) else f"{number:,}"
+    return NUMBER_WORDS[number] if number < len(NUMBER_WORDS) else f"{number:,}"
 
 
 def hours_text(seconds: float) -> str:

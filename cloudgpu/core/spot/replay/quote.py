@@ -19,25 +19,11 @@ from cloudgpu.core.spot.replay.traces import Trace
 from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.simulate import SpotJob, simulate
 from cloudgpu.core.spot.situation import Policy
+from cloudgpu.core.values.naming import NUMBER_WORDS
 
 RUNS = 96  # simulated runs of a quotation
 ADAPTIVE_RUNS = 48  # of the adaptive policy, which takes longer to simulate
 MAX_TICKS = 144  # of one simulated run: a quotation needs no finer ones
-_NUMBER_WORDS = (
-    "no",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-)
 _DEFAULT_POLICY = "uniform-progress"
 _CENTS_BELOW = 10  # dollars
 _WARM_UP_H = 48.0  # generated availability begins so long before the job, so that its ages are realistic
@@ -118,9 +104,9 @@ def _frequency_text(share: float, runs: int) -> str:
     if round(share * 10) == 5:  # noqa: PLR2004  (a half)
         return f"half of the runs need {need_text}"
     if share >= 0.4:  # noqa: PLR2004  (one run in two and a half, or more)
-        return f"{_NUMBER_WORDS[min(9, round(share * 10))]} runs in ten need {need_text}"
+        return f"{NUMBER_WORDS[min(9, round(share * 10))]} runs in ten need {need_text}"
     number = round(1 / share)
-    return f"one run in {_NUMBER_WORDS[number] if number < len(_NUMBER_WORDS) else number} needs {need_text}"
+    return f"one run in {NUMBER_WORDS[number] if number < len(NUMBER_WORDS) else number} needs {need_text}"
 
 
 def _dollars(amount: float) -> str:
