@@ -138,6 +138,21 @@ def test_a_policy_that_somebody_widened_is_put_right(aws, iam, config):  # noqa:
 
 
 @pytest.mark.soak
+def test_a_role_that_its_service_may_not_assume_is_named_before_and_put_right(aws, iam, config, capsys):  # noqa: F811
+    run(["init", "aws", "--yes"])
+    right = iam.get_role(RoleName=TIMERS)["Role"]["AssumeRolePolicyDocument"]
+    of_machines = iam.get_role(RoleName=NAME)["Role"]["AssumeRolePolicyDocument"]
+    iam.update_assume_role_policy(RoleName=TIMERS, PolicyDocument=json.dumps(of_machines))
+    capsys.readouterr()
+    assert run(["init", "aws"]) == 2
+    shown = capsys.readouterr().err
+    assert f"makes the trust policy of the role {TIMERS}" in shown
+    assert "Add --yes" in shown
+    assert run(["init", "aws", "--yes"]) == 0
+    assert iam.get_role(RoleName=TIMERS)["Role"]["AssumeRolePolicyDocument"] == right
+
+
+@pytest.mark.soak
 def test_a_role_of_somebody_elses_is_neither_used_nor_removed(aws, iam, config, capsys):  # noqa: F811
     iam.create_role(RoleName=NAME, AssumeRolePolicyDocument="{}")
     before = changes(aws)

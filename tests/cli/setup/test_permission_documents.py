@@ -130,6 +130,12 @@ class Watched:
         options = {"gpu": "t4", "spot": True, "template": "bare", "ssh_from": "198.51.100.7/32"}
         better_location(session, prepare(session, parse_request(**options)))
 
+    def examines(self):
+        """Examine the account as `doctor` does, with the role of timers that init makes; without what it probes."""
+        config = self.home / "config.toml"
+        config.write_text(config.read_text().replace("role/made-before", "role/cloudgpu-timer"))
+        sessions.open_session(os.environ).provider("aws").findings("us-east-1")
+
     def over(self, name):
         """Let a machine be past its renew-until, by its tag."""
         with self.unseen():
@@ -198,6 +204,7 @@ def test_reading_needs_its_document_and_no_more(user):
     with user.under("aws-read") as judge:
         user.do(*UP, "--gpu", "t4", "--dry-run")
         look(user)
+        user.examines()
     missing = [action for action in unused(judge, "aws-read")[0] if action not in ONCE_THERE_IS_A_MACHINE]
     assert missing == []
 
@@ -240,6 +247,7 @@ def test_launching_and_all_that_follows_needs_its_document_and_no_more(user, tmp
         left_behind(user)
         user.do("quota", "--request", "L-DB2E81BA=128", "--region", "us-east-1", "--yes")
         look(user)
+        user.examines()
     assert unused(judge, "aws-launch") == ([], [])
 
 
@@ -264,6 +272,7 @@ LAUNCHING_ALONE = set(
     ec2:StartInstances
     ec2:UpdateSecurityGroupRuleDescriptionsIngress
     iam:CreateServiceLinkedRole
+    iam:GetRole
     pricing:GetProducts
     servicequotas:GetServiceQuota
     servicequotas:ListServiceQuotas
@@ -343,7 +352,7 @@ def test_a_watcher_of_another_ledger_may_neither_launch_nor_end(user):
     assert refused == {"ec2:StopInstances", "ec2:TerminateInstances", "ec2:RunInstances", "ec2:CreateTags"}
 
 
-# What a watcher lacks: it makes no disk, image or rule of a network, and asks for no quota.
+# What a watcher lacks: it makes no disk, image or rule of a network, asks for no quota, and runs no doctor.
 NOT_OF_A_WATCHER = set(
     """
     ec2:CreateImage
@@ -352,6 +361,7 @@ NOT_OF_A_WATCHER = set(
     ec2:DeleteNetworkInterface
     ec2:ReleaseAddress
     ec2:UpdateSecurityGroupRuleDescriptionsIngress
+    iam:GetRole
     servicequotas:RequestServiceQuotaIncrease
     """.split()
 )
@@ -362,8 +372,19 @@ def test_a_watcher_may_what_launching_does_but_for_what_is_listed():
 
 
 def test_init_needs_its_document_and_no_more(user):
+    statement = {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    nobody_of_ours = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    config = user.home / "config.toml"
+    config.write_text(
+        config.read_text().replace('timer_role = "arn:aws:iam::123456789012:role/made-before"\n', "")
+    )  # it may read its own alone
     with user.under("aws-init") as judge:
         user.do("init", "aws", "--budget", "300", "--email", "ada@example.org", "--yes")
+        with user.unseen():
+            iam = boto3.client("iam", region_name="us-east-1")
+            for name in ("cloudgpu-machine", "cloudgpu-timer"):
+                iam.update_assume_role_policy(RoleName=name, PolicyDocument=nobody_of_ours)
+        user.do("init", "aws", "--yes")
         user.do("init", "aws", "--remove", "--yes")
     assert unused(judge, "aws-init") == ([], [])
 

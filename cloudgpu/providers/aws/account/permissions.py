@@ -13,6 +13,7 @@ from cloudgpu.catalog.read import public_images
 from cloudgpu.core.model.account import Permission
 from cloudgpu.core.model.instances import TAG_HOLD_UNTIL, TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_VOLUME
 from cloudgpu.parallel import Pool
+from cloudgpu.providers.aws.account.roles import TIMER_ROLE_NAME
 from cloudgpu.providers.aws.client import KIND, MAX_PARALLEL, Aws
 from cloudgpu.providers.aws.compute.translate import ENDED_STATES
 from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, SKEWED
@@ -244,6 +245,7 @@ READ_PROBES = (
     _read("service-quotas", "servicequotas:GetServiceQuota", "check a quota before a launch", ServiceCode="ec2",
            QuotaCode="L-1216C47A"),
     _read("scheduler", "scheduler:ListSchedules", "see the timers in the cloud", MaxResults=1),
+    _read("iam", "iam:GetRole", "see whether timers in the cloud can act", RoleName=TIMER_ROLE_NAME),
     _read("pricing", "pricing:GetProducts", "price machines without a GPU", region=PRICING_REGION,
            ServiceCode="AmazonEC2", MaxResults=1),
 )  # fmt: skip

@@ -7,7 +7,7 @@ is somebody else's: it is never changed or removed.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from cloudgpu.core.model.account import ProviderRole, RolePart
@@ -17,7 +17,7 @@ from cloudgpu.providers.aws.compute.schedules import SCHEDULE_GROUP
 
 TAG, VALUE = "cloudgpu-made-by", "init"  # the tag of what `cloudgpu init` created
 MAX_READS = 20  # a second apart, until IAM shows what was just created
-ROLE, POLICY, PROFILE = "IAM role", "policy of the role", "instance profile"
+ROLE, TRUST, POLICY, PROFILE = "IAM role", "trust policy of the role", "policy of the role", "instance profile"
 MACHINE_ROLE_NAME, TIMER_ROLE_NAME = "cloudgpu-machine", "cloudgpu-timer"  # the names of roles and what belongs to them
 MACHINE_TRUST = {
     "Version": "2012-10-17",
@@ -35,26 +35,34 @@ def caller_identity(aws: Aws) -> tuple[str, str]:
     return found["Account"], found["Arn"]
 
 
-def _read_parts(aws: Aws, name: str, document: str) -> tuple[RolePart, RolePart]:
-    """Return whether a role exists, and has the policy `document` (JSON). Two calls; changes nothing."""
+def _read_parts(aws: Aws, name: str, trust: Mapping[str, Any], document: str) -> tuple[RolePart, ...]:
+    """Return whether a role exists, and has the policy `document` (JSON). Two calls; changes nothing.
+
+    The trust policy is a part of its own where the role is ours and has another than `trust`.
+    """
     found = _role(aws, name)
     is_ours = found is None or _is_ours(found)
     is_current = found is not None and is_ours and _policy(aws, name) == json.loads(document)
     role = RolePart(ROLE, name, exists=found is not None, is_ours=is_ours)
-    return role, RolePart(POLICY, name, exists=is_current, is_ours=is_ours)
+    has_other_trust = found is not None and is_ours and not is_same_policy(_trust(found), trust)
+    trust_parts = (RolePart(TRUST, name, exists=False, is_ours=True),) * has_other_trust
+    return role, *trust_parts, RolePart(POLICY, name, exists=is_current, is_ours=is_ours)
 
 
 def _make_role(aws: Aws, name: str, trust: Mapping[str, Any], description: str, document: str) -> None:
-    """Create the role where there is none, and set its policy; `trust` is the document that says who may assume it."""
+    """Create the role where there is none, and set its policies; `trust` is the one that says who may assume it."""
+    trust_text = json.dumps(trust)
     role = _role(aws, name) or _create_part(
         aws,
         "CreateRole",
         lambda: _role(aws, name),
         RoleName=name,
-        AssumeRolePolicyDocument=json.dumps(trust),
+        AssumeRolePolicyDocument=trust_text,
         Description=description,
     )
     _check_ours(ROLE, name, role)
+    if not is_same_policy(_trust(role), trust):
+        _call_iam(aws, "UpdateAssumeRolePolicy", name, RoleName=name, PolicyDocument=trust_text)
     if _policy(aws, name) != json.loads(document):
         _call_iam(aws, "PutRolePolicy", name, RoleName=name, PolicyName=name, PolicyDocument=document)
 
@@ -78,11 +86,35 @@ def _policy(aws: Aws, name: str) -> Any:
     return None if answer is None else answer["PolicyDocument"]
 
 
+def _trust(role: Part) -> Any:
+    """Return the document that says who may assume a role: the SDK decodes it."""
+    return role["AssumeRolePolicyDocument"]
+
+
+def is_same_policy(document: Any, other: Any) -> bool:
+    """Say whether two IAM documents mean the same: one value may be a list of one, and no list has an order."""
+    return bool(_normal_form(document) == _normal_form(other))
+
+
+def _normal_form(value: Any) -> Any:
+    """Return a part of an IAM document without the names of its statements, with all lists sorted, those of one opened.
+
+    Sources: IAM user guide, "Grammar of the IAM JSON policy language" (a list of one may be its value alone), "IAM JSON
+    policy elements: Sid" (a name, nothing else).
+    """
+    if isinstance(value, Mapping):
+        return {key: _normal_form(one) for key, one in value.items() if key != "Sid"}
+    if not isinstance(value, list):
+        return value
+    ordered = sorted((_normal_form(one) for one in value), key=lambda one: json.dumps(one, sort_keys=True))
+    return ordered[0] if len(ordered) == 1 else ordered
+
+
 def _create_part(aws: Aws, action: str, read: Callable[[], Part | None], **parameters: Any) -> Part:
     """Create a tagged part; one that somebody created meanwhile is read, so that its tag is checked too."""
     tags, name = [{"Key": TAG, "Value": VALUE}], parameters.get("RoleName") or parameters["InstanceProfileName"]
     if _call_iam(aws, action, name, tolerated="EntityAlreadyExists", Tags=tags, **parameters) is not None:
-        return {"Tags": tags}
+        return {"Tags": tags, "AssumeRolePolicyDocument": json.loads(parameters.get("AssumeRolePolicyDocument", "{}"))}
     for _ in range(MAX_READS):  # what was made a moment ago may not be shown at once
         part = read()
         if part is not None:
@@ -123,7 +155,7 @@ def _check_ours(part_kind: str, name: str, part: Part) -> None:
 def read_machine_role(aws: Aws, document: str) -> ProviderRole:
     """Return which parts of the role exist with the policy `document` (JSON), and in which account. Four calls."""
     account_id, caller_arn = caller_identity(aws)
-    parts, profile = _read_parts(aws, MACHINE_ROLE_NAME, document), _profile(aws)
+    parts, profile = _read_parts(aws, MACHINE_ROLE_NAME, MACHINE_TRUST, document), _profile(aws)
     profile_part = RolePart(
         PROFILE, MACHINE_ROLE_NAME, exists=_has_role(profile), is_ours=profile is None or _is_ours(profile)
     )
@@ -198,10 +230,10 @@ def _has_role(profile: dict[str, Any] | None) -> bool:
 def read_timer_role(aws: Aws, document: str) -> ProviderRole:
     """Return what there is of the role of timers (not of machines, despite the type). Three calls; changes nothing."""
     account_id, caller_arn = caller_identity(aws)
-    arn = f"arn:{_partition(caller_arn)}:iam::{account_id}:role/{TIMER_ROLE_NAME}"
-    return ProviderRole(
-        f"AWS account {account_id}, as {caller_arn}", _read_parts(aws, TIMER_ROLE_NAME, document), {"timer_role": arn}
-    )
+    partition = _partition(caller_arn)
+    arn = f"arn:{partition}:iam::{account_id}:role/{TIMER_ROLE_NAME}"
+    parts = _read_parts(aws, TIMER_ROLE_NAME, timer_trust(account_id, partition), document)
+    return ProviderRole(f"AWS account {account_id}, as {caller_arn}", parts, {"timer_role": arn})
 
 
 def make_timer_role(aws: Aws, document: str) -> None:
@@ -227,6 +259,42 @@ def timer_trust(account_id: str, partition: str) -> dict[str, Any]:
     service = {"Service": "scheduler.amazonaws.com"}
     statement = {"Effect": "Allow", "Principal": service, "Action": "sts:AssumeRole", "Condition": condition}
     return {"Version": "2012-10-17", "Statement": [statement]}
+
+
+def schedules_may_assume(aws: Aws, arn: str) -> tuple[bool, bool | None]:
+    """Return whether the role `arn` is there, and whether its trust policy lets schedules of our group assume it.
+
+    None: only AWS can evaluate that. One call. Raises AuthFailed where this credential may not read the role.
+    """
+    role = _role(aws, arn.rpartition("/")[2])
+    if role is None or role["Arn"] != arn:
+        return False, False
+    (expected,) = timer_trust(arn.split(":")[4], _partition(arn))["Statement"]
+    known_conditions = set(_conditions(expected))
+    statements = _listed(_trust(role).get("Statement", []))
+    allowing = [one for one in statements if one.get("Effect") == "Allow" and _names_scheduler(one)]
+    if not allowing and all(isinstance(one.get("Principal"), Mapping) for one in statements):
+        return True, False
+    has_deny = any(one.get("Effect") == "Deny" for one in statements)
+    return True, True if not has_deny and any(set(_conditions(one)) <= known_conditions for one in allowing) else None
+
+
+def _names_scheduler(statement: Mapping[str, Any]) -> bool:
+    """Say whether a statement of a trust policy is about EventBridge Scheduler assuming the role."""
+    principal, actions = statement.get("Principal"), _listed(statement.get("Action", []))
+    services = _listed(principal.get("Service", [])) if isinstance(principal, Mapping) else []
+    return "scheduler.amazonaws.com" in services and not {"sts:AssumeRole", "sts:*", "*"}.isdisjoint(actions)
+
+
+def _conditions(statement: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield the conditions of a statement: operator, key, and the values as text."""
+    for operator, values_by_key in statement.get("Condition", {}).items():
+        for key, values in values_by_key.items():
+            yield operator, key, json.dumps(_normal_form(values))
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _partition(arn: str) -> str:

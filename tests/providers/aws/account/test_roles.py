@@ -1,0 +1,116 @@
+"""Who may assume the roles that init creates: compared with what is there, set right, and told by `doctor`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cloudgpu.config.files.user_files import data_dir
+from cloudgpu.providers.aws.account.findings import TIMER_ROLE_FINDING
+from cloudgpu.providers.aws.account.roles import MACHINE_TRUST, is_same_policy, timer_trust
+from tests.clouds.aws.plain import client, role_of_timers
+from tests.providers.aws.accounts import account
+
+MACHINE, TIMER = (
+    (data_dir("policies") / "permissions" / f"aws-{role}.json").read_text() for role in ("machine", "timer")
+)
+TRUST = timer_trust("123456789012", "aws")
+(STATEMENT,) = TRUST["Statement"]
+NOBODY = {"Version": "2012-10-17", "Statement": [{**STATEMENT, "Principal": {"Service": "lambda.amazonaws.com"}}]}
+
+
+def trusted(name):
+    return client("iam").get_role(RoleName=name)["Role"]["AssumeRolePolicyDocument"]
+
+
+def set_trust(name, document):
+    client("iam").update_assume_role_policy(RoleName=name, PolicyDocument=json.dumps(document))
+
+
+def missing(role):
+    return [(part.description, part.name) for part in role.parts if not part.exists]
+
+
+def test_a_role_of_ours_that_its_service_may_not_assume_is_told_and_set_right(aws, tmp_path):
+    """Its timers would never act, and machines would not say when they were last in use: nothing else tells."""
+    own = account(tmp_path)
+    own.make_timer_role(TIMER)
+    own.make_machine_role(MACHINE)
+    for name in ("cloudgpu-timer", "cloudgpu-machine"):
+        set_trust(name, NOBODY)
+    assert missing(own.timer_role(TIMER)) == [("trust policy of the role", "cloudgpu-timer")]
+    assert missing(own.machine_role(MACHINE)) == [("trust policy of the role", "cloudgpu-machine")]
+    own.make_timer_role(TIMER)
+    own.make_machine_role(MACHINE)
+    assert (trusted("cloudgpu-timer"), trusted("cloudgpu-machine")) == (TRUST, MACHINE_TRUST)
+    assert missing(own.timer_role(TIMER)) == missing(own.machine_role(MACHINE)) == []
+
+
+def test_the_same_trust_in_other_words_is_left_as_it_is(aws, tmp_path):
+    own = account(tmp_path)
+    own.make_timer_role(TIMER)
+    conditions = {
+        "ArnLike": {key: [value] for key, value in STATEMENT["Condition"]["ArnLike"].items()},
+        "StringEquals": STATEMENT["Condition"]["StringEquals"],
+    }
+    other_words = {
+        "Statement": {
+            **STATEMENT,
+            "Sid": "Mine",
+            "Action": ["sts:AssumeRole"],
+            "Principal": {"Service": ["scheduler.amazonaws.com"]},
+            "Condition": conditions,
+        },
+        "Version": "2012-10-17",
+    }
+    set_trust("cloudgpu-timer", other_words)
+    assert missing(own.timer_role(TIMER)) == []
+    own.make_timer_role(TIMER)
+    assert [call.action for call in aws.calls].count("UpdateAssumeRolePolicy") == 1  # the test's own
+    more = {"Effect": "Deny", "Principal": "*", "Action": "sts:AssumeRole"}
+    assert is_same_policy({"Statement": [STATEMENT, more]}, {"Statement": [more, STATEMENT]})
+    assert not is_same_policy({"Statement": [STATEMENT, more]}, {"Statement": [STATEMENT]})
+
+
+def finding(provider):
+    found = [one for one in provider.findings("us-east-1") if one.what == TIMER_ROLE_FINDING]
+    return [(one.is_ok, one.message, one.next) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("statements", "is_ok"),
+    [
+        ([STATEMENT], True),
+        ([{key: value for key, value in STATEMENT.items() if key != "Condition"}], True),
+        (NOBODY["Statement"], False),
+        ([{**STATEMENT, "Effect": "Deny"}], False),
+        ([{**STATEMENT, "Action": "sts:TagSession"}], False),
+        (timer_trust("999999999999", "aws")["Statement"], None),
+        ([STATEMENT, {**STATEMENT, "Effect": "Deny"}], None),
+        ([{**STATEMENT, "Principal": "*"}], None),
+    ],
+)
+def test_doctor_is_told_whether_the_scheduler_may_assume_the_role(aws, tmp_path, statements, is_ok):
+    arn = role_of_timers(trust={"Version": "2012-10-17", "Statement": statements})
+    ((found, message, remedy),) = finding(account(tmp_path, timer_role=arn))
+    assert found is is_ok
+    assert ("may not assume the role that accounts.lab.timer_role names" in message) == (is_ok is False)
+    assert remedy == ("" if is_ok else "Run: cloudgpu init aws")
+
+
+def test_doctor_is_told_of_a_role_that_is_gone_and_of_one_that_it_may_not_read(aws, tmp_path):
+    assert finding(account(tmp_path)) == []  # each machine's own check says that it has no timer
+    arn = role_of_timers("of-the-lab", trust=NOBODY)
+    ((found, _, remedy),) = finding(account(tmp_path, timer_role=arn))
+    assert (found, remedy) == (
+        False,
+        "Correct its trust policy (docs/timer.md), or use another role: cloudgpu init aws",
+    )
+    for gone in (arn + "s", arn.replace(":role/", ":role/team/")):
+        ((found, message, remedy),) = finding(account(tmp_path, timer_role=gone))
+        assert (found, "is not there" in message, remedy) == (False, True, "Run: cloudgpu init aws")
+    aws.faults.deny("GetRole", service="iam")
+    ((found, message, _),) = finding(account(tmp_path, timer_role=arn))
+    assert found is None
+    assert "not known" in message
