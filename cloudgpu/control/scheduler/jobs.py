@@ -47,20 +47,31 @@ class WatchJob:
 def watch_jobs(
     every: timedelta, price_interval: timedelta | None, *, run_at_once: Callable[[], None]
 ) -> list[WatchJob]:
-    """Return the jobs; `run_at_once` is called where a budget is exceeded: it has the reaper run now, to stop machines.
+    """Return the jobs; where a budget is exceeded, a run is due, and `run_at_once` is called to have it made now.
 
     Without `price_interval` no price list is refreshed.
     """
-    alert_interval = min(ALERT_INTERVAL, every)
+    alert_interval, request = min(ALERT_INTERVAL, every), RunRequest()
+
+    def request_run(session: Session) -> None:
+        request.at = session.clock()
+        run_at_once()
+
     jobs = [
         WatchJob(
             "pass",  # the stored name of the job that runs the reaper
             every,
-            lambda session: _run_due_at(session, every),
-            lambda session: reap_once(session, every),
+            lambda session: _run_due_at(session, every, request),
+            lambda session: reap_once(session, every, request),
             min(RETRY_SOON, every),
         ),
-        WatchJob("budgets", alert_interval, _now, lambda session: check_budgets(session, run_at_once), alert_interval),
+        WatchJob(
+            "budgets",
+            alert_interval,
+            _now,
+            lambda session: check_budgets(session, lambda: request_run(session)),
+            alert_interval,
+        ),
         WatchJob("alerts", alert_interval, _now, send_alerts, alert_interval),
         WatchJob("jobs", min(USER_JOBS_INTERVAL, every), _jobs_due_at, reconcile_jobs, min(USER_JOBS_INTERVAL, every)),
         WatchJob("report", alert_interval, ReportDelay().due, send_report, RETRY_LATER),
@@ -84,14 +95,25 @@ def _now(session: Session) -> datetime:
     return session.clock()
 
 
-def _run_due_at(session: Session, every: timedelta) -> datetime:
+@dataclass(slots=True)
+class RunRequest:
+    """When a budget that stops machines was last found exceeded: a run is due then, unless one has ended since."""
+
+    at: datetime | None = None
+
+
+def _run_due_at(session: Session, every: timedelta, request: RunRequest | None = None) -> datetime:
     last_run, now = read_last_run(session.ledger), session.clock()
-    return own_run_due_at(
+    due_at = own_run_due_at(
         last_run, run_due_at(last_run, session.ledger.machines(), every, now), home_id(session), every, now
     )
+    requested_at = None if request is None else request.at
+    if requested_at is None or (last_run.at is not None and last_run.at >= requested_at):
+        return due_at
+    return min(due_at, requested_at)
 
 
-def reap_once(session: Session, every: timedelta) -> str:
+def reap_once(session: Session, every: timedelta, request: RunRequest | None = None) -> str:
     """Make one run of the reaper, the nightly sweep where that is due; return its summary, or "" for nothing to say.
 
     Whether a run is due is checked again under the lock of all watches: else two of them would make it one after the
@@ -101,7 +123,7 @@ def reap_once(session: Session, every: timedelta) -> str:
 
     try:
         with session.lock(WATCH_LOCK, wait=False):
-            if _run_due_at(session, every) > session.clock():
+            if _run_due_at(session, every, request) > session.clock():
                 return ""
             is_sweep = is_sweep_due(read_last_run(session.ledger), zone_of(session.settings.tz), session.clock())
             run = reap(session, ReapOptions(sweep=is_sweep, cron=True, interval=every))
@@ -137,13 +159,16 @@ def check_budgets(session: Session, run_at_once: Callable[[], None]) -> str:
     """Record findings on budgets, which `send_alerts` sends; call `run_at_once` where one is to stop machines now."""
     from cloudgpu.control.alerts.alerts import BUDGET_TOPICS, budget_findings, record_findings
     from cloudgpu.control.budgets.store import budget_states, budgets_for_reaper_run
-    from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
+    from cloudgpu.control.team.authorization import authorization_of
+    from cloudgpu.core.budgets.enforcement import BudgetAction, allowed_stops
+    from cloudgpu.core.reaper.decisions import budget_warning_counts
 
-    states = budget_states(session, budgets_for_reaper_run(session)[0])
+    states, machines = budget_states(session, budgets_for_reaper_run(session)[0]), session.ledger.machines()
     record_findings(session, list(budget_findings(session, states)), clearable=BUDGET_TOPICS)
-    stops = [
+    warned = budget_warning_counts(machines)
+    stops = [  # as a run itself decides
         stop
-        for stop in budget_stops(states, session.ledger.machines(), {}, session.clock())
+        for stop in allowed_stops(authorization_of(session), states, machines, warned, session.clock())
         if stop.action is not BudgetAction.WARN
     ]
     if not stops:

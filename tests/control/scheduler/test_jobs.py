@@ -9,7 +9,10 @@ import pytest
 
 from cloudgpu.catalog.location import use_directory
 from cloudgpu.control.budgets.commands import BudgetOptions, set_budget_document
+from cloudgpu.control.lifecycle.lease import set_hold
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.scheduler.jobs import RETRY_LATER, check_budgets, refresh_prices, send_alerts, watch_jobs
+from cloudgpu.core.budgets.enforcement import MAX_WARNINGS
 from cloudgpu.core.events.log import Draft
 from tests.clouds.azure_fixtures import azure_prices
 from tests.clouds.azure_prices import REGIONS
@@ -73,6 +76,52 @@ def test_a_budget_that_stops_and_is_passed_calls_a_pass_at_once(lab):
     assert said == "the budget tiny is exceeded: the reaper runs at once"
     assert urged == [1]
     assert "budget:tiny" in " ".join(line.body["key"] for line in lab.session.ledger.events("alerts"))
+
+
+def test_a_pass_that_a_budget_calls_is_due_at_once_and_stops(lab):
+    """Every run of today would be hours away, and each of them is billed."""
+    urged = []
+    jobs = {one.name: one for one in watch_jobs(DAY, None, run_at_once=lambda: urged.append(1))}
+    lab.up()
+    lab.later(hours=2)
+    jobs["pass"].work(lab.session)
+    set_budget_document(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify,stop"), overwrite=False)
+    lab.later(minutes=2)
+    assert jobs["pass"].due(lab.session) > lab.clock()
+    jobs["budgets"].work(lab.session)
+    assert urged == [1]
+    assert jobs["pass"].due(lab.session) <= lab.clock()
+    assert "the budget tiny is exceeded" in jobs["pass"].work(lab.session)
+    assert lab.machines() == []
+    assert jobs["pass"].due(lab.session) > lab.clock()
+
+
+def test_a_pass_of_another_process_answers_the_call_of_a_budget(lab):
+    jobs = {one.name: one for one in watch_jobs(DAY, None, run_at_once=lambda: None)}
+    lab.up()
+    lab.later(hours=2)
+    set_budget_document(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify,stop"), overwrite=False)
+    jobs["budgets"].work(lab.session)
+    lab.later(seconds=30)
+    reap(lab.session, ReapOptions(cron=True))
+    assert lab.machines() == []
+    assert jobs["pass"].work(lab.session) == ""
+    assert jobs["pass"].due(lab.session) > lab.clock()
+
+
+def test_a_budget_calls_a_pass_for_a_held_machine_once_its_owner_was_warned(lab):
+    urged = []
+    machine = lab.up().machine
+    lab.later(hours=2)
+    set_hold(lab.session, machine, lab.clock() + DAY)
+    set_budget_document(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify,stop"), overwrite=False)
+    for _ in range(MAX_WARNINGS):
+        assert check_budgets(lab.session, lambda: urged.append(1)) == ""
+        reap(lab.session, ReapOptions(cron=True))
+        lab.later(minutes=10)
+    assert urged == []
+    assert check_budgets(lab.session, lambda: urged.append(1)) == "the budget tiny is exceeded: the reaper runs at once"
+    assert urged == [1]
 
 
 def test_a_budget_that_only_tells_calls_no_pass(lab):
