@@ -185,6 +185,8 @@ class RestClient:
         return answer
 
     def _transport_error(self, error: Exception, action: str, seconds: float) -> ProviderUnavailable:
+        import ssl
+
         import urllib3
 
         cloud = self.api.cloud
@@ -194,8 +196,13 @@ class RestClient:
                 message, field="provider", value=self.api.provider, next="Look at the network, and try again."
             )
         if isinstance(error, urllib3.exceptions.SSLError):
-            message = f"{cloud} does not prove who it is: {str(error)[:_MAX_SHOWN_CHARS]}."
-            return NotSent(message, field="provider", value=self.api.provider, next="Look for a proxy in between.")
+            details, remedy = f"{str(error)[:_MAX_SHOWN_CHARS]}.", "Look for a proxy in between."
+            if error.args and isinstance(error.args[0], ssl.SSLCertVerificationError):  # in the handshake
+                message = f"{cloud} does not prove who it is: {details}"
+                return NotSent(message, field="provider", value=self.api.provider, next=remedy)
+            # urllib3 raises the same class where an answer cannot be decrypted: the call has been sent by then
+            message = f"The encrypted connection to {cloud} broke during {action}: {details}"
+            return AnswerTimeout(message, field="provider", value=self.api.provider, next=remedy)
         if isinstance(error, urllib3.exceptions.TimeoutError):
             return self.timeouts.record_silence(action, cloud, round(seconds, 1))
         message = f"{cloud} did not answer {action} to its end: {type(error).__name__}."

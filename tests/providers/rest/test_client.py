@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import threading
 
 import pytest
 
 from cloudgpu.errors import AnswerTimeout, AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, RateLimited
 from cloudgpu.providers.patience import CallTimeouts
 from cloudgpu.providers.rest.client import CloudApi, NotSent, RestClient
+from tests.clouds.azure.tls import authority
 from tests.clouds.rest import Refusal, Reply, RestServer, Unmodelled
 
 KEY = "sk-of-nobody-0123456789"
@@ -163,6 +166,53 @@ def test_where_nothing_listens_nothing_was_sent(server, time):
         base = f"http://127.0.0.1:{free.getsockname()[1]}"
     with pytest.raises(NotSent):
         client(server, time, base=base).call("POST", "/things", action="launch", body={})
+
+
+UNREADABLE_RECORD = b"\x17\x03\x03\x00\x20" + bytes(32)  # a record of TLS that no key has encrypted
+
+
+@pytest.fixture
+def tls_server():
+    """A server that answers a request with `.head`, then with a record that cannot be decrypted."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    class Server:
+        url, head, requests = f"https://127.0.0.1:{listener.getsockname()[1]}", b"", []
+
+    def serve():
+        raw, _ = listener.accept()
+        with listener, raw, socket.socket(fileno=os.dup(raw.fileno())) as beneath:
+            try:
+                connection = authority()[1].wrap_socket(raw, server_side=True)
+            except OSError:  # the client does not trust it
+                return
+            with connection:
+                Server.requests.append(connection.recv(65536))
+                connection.sendall(Server.head)
+                beneath.sendall(UNREADABLE_RECORD)
+                beneath.recv(65536)  # until the client has closed
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield Server
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"])
+def test_an_answer_that_cannot_be_decrypted_proves_nothing_of_what_was_sent(tls_server, time, monkeypatch, head):
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority()[0]))
+    tls_server.head = head
+    with pytest.raises(AnswerTimeout, match="The encrypted connection to Echo broke during launch"):
+        client(None, time, base=tls_server.url).call("POST", "/things", action="launch", body=None)
+    assert b"POST /things" in tls_server.requests[0]
+
+
+def test_a_cloud_whose_certificate_nobody_vouches_for_was_sent_nothing(tls_server, time, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
+    with pytest.raises(NotSent, match="does not prove who it is"):
+        client(None, time, base=tls_server.url).call("POST", "/things", action="launch", body=None)
+    assert not tls_server.requests
 
 
 def test_a_silent_cloud_is_given_up_and_not_asked_again_at_once(server, time):
