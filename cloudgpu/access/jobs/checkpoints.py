@@ -142,11 +142,11 @@ def _reuse(copies: Sequence[StoredCheckpoint], manifest: Manifest, data: Path) -
 
 
 def _finish(part_dir: Path, directory: Path, name: str, manifest: Manifest) -> None:
-    """Sync the copy to disk, then give it the next number."""
+    """Sync the copy to disk, then give it the next number, above those of damaged copies too."""
     _write_manifest(part_dir, name, manifest)
     os.sync()
     while True:
-        number = max((checkpoint.number for checkpoint in stored_checkpoints(directory)), default=0) + 1
+        number = max((int(path.name) for path in directory.iterdir() if path.name.isdecimal()), default=0) + 1
         try:
             part_dir.rename(directory / str(number))
         except FileExistsError:  # another process was faster

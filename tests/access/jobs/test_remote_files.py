@@ -339,11 +339,21 @@ def test_a_copy_that_was_cut_short_is_no_checkpoint(bench, tmp_path):
     dead.wait()
     (tmp_path / f".cloudgpu-{dead.pid}-1.new" / "data").mkdir(parents=True)
     (tmp_path / "7").mkdir()  # not ours: it does not say what it holds
-    assert [(one.number, one.name) for one in job.sync_checkpoints(tmp_path)] == [(1, "one")]
+    assert [(one.number, one.name) for one in job.sync_checkpoints(tmp_path)] == [(8, "one")]
     assert sorted(one.name for one in tmp_path.iterdir() if one.name.startswith(".") or one.name.isdigit()) == [
-        "1",
         "7",
+        "8",
     ]
+
+
+@pytest.mark.soak
+def test_a_copy_gets_a_number_above_that_of_a_damaged_one(bench, tmp_path):
+    ended(bench.start("echo 1 > $CLOUDGPU_CHECKPOINT/one"))
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "checkpoint.json").write_text("{")
+    (tmp_path / "2").touch()
+    assert [(one.number, one.name) for one in bench.job().sync_checkpoints(tmp_path)] == [(3, "one")]
+    assert (tmp_path / "1" / "checkpoint.json").read_text() == "{"
 
 
 @pytest.mark.soak
