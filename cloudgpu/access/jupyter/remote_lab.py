@@ -186,7 +186,11 @@ class Lab:
         ).pid
 
     def prepare(self) -> None:
-        """Create the token and the configuration; remove files of an ended server."""
+        """Create the token and the configuration; remove files of an ended server.
+
+        Its record too: if this start is killed before it writes its own, the new server's runtime file counts.
+        """
+        remove(self.record_file)
         self.remove_runtime_files()
         if not read_text(self.token_file):
             # 128 bits in 26 letters and digits: the URL fits a line of 60 columns.

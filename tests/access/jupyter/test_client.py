@@ -378,6 +378,28 @@ def test_a_start_killed_before_its_record_is_written_is_stopped_too(machine):
     assert not running(server["pid"])
 
 
+class KilledStart(lab.Lab):
+    """A start that is killed once the server's process runs, before its record is written."""
+
+    def start_process(self, *given):
+        super().start_process(*given)
+        raise SystemExit
+
+
+@pytest.mark.soak  # many seconds
+def test_a_start_killed_before_its_record_is_written_leaves_none_of_an_earlier_server(machine, monkeypatch):
+    first = machine.lab("ensure")
+    os.kill(first["pid"], signal.SIGKILL)
+    wait_for(lambda: not running(first["pid"]) and not is_running(machine.dir / "jupyter"))
+    monkeypatch.setenv("HOME", str(machine.home))
+    with pytest.raises(SystemExit):
+        KilledStart(machine.dir).ensure(30.0)
+    second = machine.lab("ensure")
+    assert (second["started"], second["port"]) == (False, first["port"])
+    assert running(second["pid"])
+    assert machine.lab("stop") == {"stopped": True}
+
+
 def _configured(machine, settings):
     config = machine.dir / "jupyter" / "config"
     config.mkdir(parents=True)
