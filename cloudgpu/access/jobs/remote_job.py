@@ -233,16 +233,21 @@ def cancel(request: dict[str, Any]) -> None:
 
 
 def tail(request: dict[str, Any]) -> None:
-    """Write output as frames: stream (1 stdout, 2 stderr, 0 keepalive, 3 end as JSON), length, bytes."""
+    """Write output as frames: stream (1 stdout, 2 stderr, 0 keepalive, 3 end as JSON), length, bytes.
+
+    Without `follow`, only what is there at the start: a command may write faster than its output is sent.
+    """
     attempt = Attempt(request["job"], request["attempt"])
     ensure_supervisor(attempt)
     offsets = [0, int(request["out"]), int(request["err"])]
+    ends = [0, *(sys.maxsize if request["follow"] else size_of(log) for log in (attempt.out, attempt.err))]
     write_answer({"out": offsets[1], "err": offsets[2]})
     stream, sent_at, checked_at, has_ended = sys.stdout.buffer, time.monotonic(), 0.0, not request["follow"]
     while True:
         if not has_ended and (time.monotonic() - checked_at > PHASE_S or attempt.exit()):
             has_ended, checked_at = attempt.phase() in ("absent", "exited", "lost"), time.monotonic()
-        sent_bytes = sum([send_output(attempt.out, offsets, 1, stream), send_output(attempt.err, offsets, 2, stream)])
+        logs = ((1, attempt.out), (2, attempt.err))
+        sent_bytes = sum([send_output(log, offsets, number, stream, ends[number]) for number, log in logs])
         if sent_bytes:
             stream.flush()
             sent_at = time.monotonic()
@@ -276,14 +281,14 @@ def times(request: dict[str, Any]) -> None:
     write_answer({"times": text[: text.rfind(b"\n") + 1].decode()})
 
 
-def send_output(path: Path, offsets: list[int], stream_number: int, stream: Any) -> int:
-    """Write a few chunks of new output of a stream; return their bytes."""
+def send_output(path: Path, offsets: list[int], stream_number: int, stream: Any, end: int = sys.maxsize) -> int:
+    """Write a few chunks of new output of a stream, up to its byte `end`; return their bytes."""
     start = offsets[stream_number]
-    if size_of(path) > start:
+    if min(size_of(path), end) > start:
         with path.open("rb", 0) as file:
             file.seek(start)
             for _ in range(MAX_CHUNKS):
-                data = file.read(CHUNK_BYTES)
+                data = file.read(min(CHUNK_BYTES, end - offsets[stream_number]))
                 if not data:
                     break
                 stream.write(struct.pack(">BI", stream_number, len(data)))

@@ -8,6 +8,7 @@ import os
 import shutil
 import struct
 import subprocess
+import sys
 import time
 from io import BytesIO
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from cloudgpu.access.jobs import checkpoints, program, remote_job
 from cloudgpu.access.jobs.remote import RemoteJob
+from cloudgpu.access.jobs.remote_attempt import Attempt
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.errors import InvalidRequest, Unreachable
 from tests.access.jobs.conftest import JOB, ended, output
@@ -470,7 +472,6 @@ def test_a_file_in_the_home_stands_in_for_no_module(bench):
 
 def test_the_program_is_python_3_8_and_needs_the_standard_library_only():
     import ast
-    import sys
 
     for name in program.MODULES:
         text = Path(program.__file__).with_name(f"{name}.py").read_text()
@@ -489,6 +490,38 @@ def test_a_log_is_sent_in_pieces_each_stream_in_its_turn(tmp_path):
     assert (number, size) == (1, remote_job.CHUNK_BYTES)
     assert remote_job.send_output(log, at, 1, stream) == remote_job.CHUNK_BYTES
     assert at[1] == log.stat().st_size
+
+
+class GrowingLogs:
+    """Standard output, of which each piece makes the command write more: it writes faster than anybody reads."""
+
+    def __init__(self, attempt):
+        self.attempt, self.buffer, self.sent, self.rounds = attempt, self, b"", 0
+
+    def write(self, data):
+        self.sent += data
+        if self.rounds < 100:  # so that the test ends in any case
+            self.rounds += 1
+            for log in (self.attempt.out, self.attempt.err):
+                with log.open("ab") as file:
+                    file.write(b"more\n")
+
+    def flush(self):
+        pass
+
+
+def test_output_up_to_now_ends_though_the_command_writes_faster_than_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    attempt = Attempt(JOB, 1)
+    attempt.dir.mkdir(parents=True)
+    attempt.out.write_bytes(b"out")
+    attempt.err.write_bytes(b"error")
+    monkeypatch.setattr("sys.stdout", GrowingLogs(attempt))
+    remote_job.tail({"job": JOB, "attempt": 1, "out": 0, "err": 2, "follow": False})
+    _, frames = sys.stdout.sent.split(b"\n", 1)
+    pieces = struct.pack(">BI", 1, 3) + b"out" + struct.pack(">BI", 2, 3) + b"ror"
+    assert frames.startswith(pieces)
+    assert json.loads(frames[len(pieces) + 5 :]) == {"phase": "absent", "out": 3, "err": 5}
 
 
 @pytest.mark.soak
