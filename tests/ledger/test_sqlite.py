@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
-from cloudgpu.ledger.open import open_ledger
+from cloudgpu.ledger.open import SqliteLedger, open_ledger
 from cloudgpu.ledger.sqlite import migrations
 from cloudgpu.ledger.sqlite.backup import restore, write_backup
 from tests.ledger.lines import OTHER_FORMATS, Clock, intended, note
@@ -199,6 +199,44 @@ def test_an_older_schema_is_brought_up_to_date_by_whoever_comes(
         assert raw.execute("SELECT colour FROM machine").fetchall() == [(None,)]
     raw.close()
     assert store().verify().faults == ()
+
+
+def test_an_upgrade_that_fails_leaves_no_transaction_open_and_is_tried_again(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store().append([intended()])
+    before = migrations.MIGRATIONS
+    steps = [("ALTER TABLE machine ADD COLUMN colour TEXT", "ALTER TABLE nowhere ADD COLUMN colour TEXT")]
+    monkeypatch.setattr(migrations, "MIGRATIONS", [*before, *steps])
+    ledger = store()
+    for _ in range(2):
+        with pytest.raises(LedgerUnavailable, match="nowhere"):
+            ledger.machines()
+        with closing(sqlite3.connect(tmp_path / "one" / "ledger.db", timeout=0)) as raw:
+            raw.execute("BEGIN IMMEDIATE")  # nobody holds the lock of a writer
+            assert migrations.version_of(raw) == len(before)
+    monkeypatch.setattr(migrations, "MIGRATIONS", [*before, steps[0][:1]])
+    assert [row.id for row in ledger.machines()] == ["cg-1"]
+    with closing(sqlite3.connect(tmp_path / "one" / "ledger.db")) as raw:
+        assert raw.execute("SELECT colour FROM machine").fetchall() == [(None,)]
+
+
+def test_an_upgrade_that_waits_for_another_writer_in_vain_is_tried_again(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store().append([intended()])
+    step = ("ALTER TABLE machine ADD COLUMN colour TEXT",)
+    monkeypatch.setattr(migrations, "MIGRATIONS", [*migrations.MIGRATIONS, step])
+    files = (tmp_path / "one" / "ledger.db", tmp_path / "one" / "ledger.head")
+    ledger = SqliteLedger(*files, actor="somebody", clock=Clock(), lock_timeout_s=0.0)
+    with closing(sqlite3.connect(tmp_path / "one" / "ledger.db", isolation_level=None)) as raw:
+        raw.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerUnavailable):
+            ledger.machines()
+    with closing(ledger):
+        assert [row.id for row in ledger.machines()] == ["cg-1"]
+        with closing(sqlite3.connect(tmp_path / "one" / "ledger.db")) as raw:
+            assert raw.execute("SELECT colour FROM machine").fetchall() == [(None,)]
 
 
 def test_another_programs_database_is_not_taken_for_a_ledger(store: Store, tmp_path: Path) -> None:

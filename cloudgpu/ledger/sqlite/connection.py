@@ -156,10 +156,14 @@ class SqliteFile:
         if self._known_version() < len(migrations.MIGRATIONS):
             from cloudgpu.ledger.log.projections import rebuild
 
-            connection.execute("BEGIN IMMEDIATE")
-            migrations.migrate(connection)
-            rebuild(connection)
-            connection.execute("COMMIT")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                migrations.migrate(connection)
+                rebuild(connection)
+                connection.execute("COMMIT")
+            except BaseException:  # a connection that stays open would count as one to a ledger of the present schema
+                self.close()
+                raise
         return connection
 
     def begin(self) -> sqlite3.Connection | None:
