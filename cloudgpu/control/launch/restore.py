@@ -21,7 +21,7 @@ from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.lifecycle.timers import delete_timer
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import check_may, check_override
+from cloudgpu.control.team.authorization import check_may, check_override, check_right
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
 from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.launch.plan import Lease
@@ -163,7 +163,7 @@ def plan_restore(
     of the image. `max_price` is for an hour; None: that of the launch. Raises NoCapacity when nothing fits: retained
     resources stay. InvalidRequest for a machine that cannot be launched again.
     """
-    check_may(session, machine, "start")
+    check_right(session, machine, "start")
     check_override(session, override)
     session.check_launchable()
     check_restorable(session, machine)

@@ -16,7 +16,7 @@ from cloudgpu.control.api.down import end_machines, machines_to_end
 from cloudgpu.control.api.show import show_document as shown_machine
 from cloudgpu.control.budgets.commands import BudgetOptions, remove_budget_of_name, set_budget_document
 from cloudgpu.control.inventory.local_files import clean_up
-from cloudgpu.control.launch.restore import plan_restore, start_machine
+from cloudgpu.control.launch.restore import plan_restore, restore_machine, start_machine
 from cloudgpu.control.lifecycle.interruption import rehearse
 from cloudgpu.control.lifecycle.lease import extend, plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
@@ -319,6 +319,19 @@ def test_nobodys_name_is_recorded_while_the_user_is_asked(tmp_path, monkeypatch)
     extension = plan_extension(ada.session, ada.machine("early"), SPAN)
     assert list(ada.session.ledger.events("people")) == []
     extend(ada.session, extension)
+    assert [one.body for one in ada.session.ledger.events("people")] == [{"owner": "ada@lab.org", "person": "ada"}]
+
+
+def test_nobodys_name_is_recorded_by_the_plan_of_a_restore_and_it_is_by_the_restore(tmp_path, monkeypatch):
+    alone = Colleague(tmp_path, monkeypatch, "ada")
+    alone.up(name="early", spot=True)
+    alone.later(seconds=1)
+    stop(alone.session, alone.machine("early"), why="asked")  # a spot machine is parked: it comes back from its image
+    know_who_asks(monkeypatch)
+    ada = Colleague(tmp_path, monkeypatch, "ada", alone.clock)
+    plan = plan_restore(ada.session, ada.machine("early"), SPAN)
+    assert list(ada.session.ledger.events("people")) == []
+    restore_machine(ada.session, plan, wait=False)
     assert [one.body for one in ada.session.ledger.events("people")] == [{"owner": "ada@lab.org", "person": "ada"}]
 
 
