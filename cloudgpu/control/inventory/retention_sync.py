@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime
 
@@ -37,12 +38,19 @@ def list_resources(session: Session, account: str) -> ResourceListing:
 
 
 def settle_retained(
-    session: Session, scope: AccountScope, listing: ResourceListing, requested_at: datetime
+    session: Session,
+    scope: AccountScope,
+    listing: ResourceListing,
+    requested_at: datetime,
+    *,
+    answered: Collection[str],
 ) -> list[str]:
     """Record the retained resources of an account's machines, and execute the steps that are possible now.
 
     Returns a sentence for each step. A machine that another process works on, or that has changed since the query was
-    sent, is left to that process or to the next sync. Resources of other ledgers are not touched.
+    sent, is left to that process or to the next sync. Resources of other ledgers are not touched. `answered` are the
+    machines whose state this sync has recorded. Nothing of another one that exists by the ledger is removed: it may
+    have been parked since, which a ledger that was restored from a backup does not know.
     """
     sentences = _adopt(session, scope, listing.items, requested_at)
     for machine in session.ledger.machines():
@@ -55,7 +63,7 @@ def settle_retained(
             continue
         try:
             with session.lock(lock, wait=1):
-                sentences += _settle_one(session, machine, resources, requested_at)
+                sentences += _settle_one(session, machine, resources, requested_at, answered)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
@@ -64,7 +72,11 @@ def settle_retained(
 
 
 def _settle_one(
-    session: Session, machine: Machine, resources: list[ProviderResource], requested_at: datetime
+    session: Session,
+    machine: Machine,
+    resources: list[ProviderResource],
+    requested_at: datetime,
+    answered: Collection[str],
 ) -> list[str]:
     machine = session.ledger.machine(machine.id) or machine
     last_event = session.ledger.last(machine.id)
@@ -78,6 +90,8 @@ def _settle_one(
         unattached = f"Its disk has been unattached for {retention_rules.IMAGE_AFTER.days} days"
         sentences.append(f"{machine.name}: {unattached}. It is replaced by an image, which costs less.")
         machine = retention_records.record_parking(session, machine, f"{unattached}.")
+    if machine.terminated_at is None and machine.id not in answered:
+        return sentences
     for step in retention_rules.retention_steps(machine, resources, session.clock()):
         image = retention_records.execute_step(session, step)
         resources = [resource for resource in resources if resource is not step.resource or step.do is StepKind.SAVE]

@@ -122,7 +122,9 @@ def sync_accounts(
             result.resources += answer.resources.items
             named_scopes = {gap.scope for gap in result.unanswered}
             result.unanswered += [gap for gap in answer.resources.unanswered if gap.scope not in named_scopes]
-            result.sentences += settle_retained(session, answer.scope, answer.resources, asked_at)
+            result.sentences += settle_retained(
+                session, answer.scope, answer.resources, asked_at, answered=result.answered
+            )
     result.unanswered += _gaps_of_other_accounts(session, accounts, account_scopes, result)
     result.queried = queried_accounts(session, accounts, result.not_queried)
     clean_up_local_files(session)

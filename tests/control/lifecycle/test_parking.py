@@ -23,6 +23,7 @@ from cloudgpu.control.launch.restore import (
 from cloudgpu.control.lifecycle.lifecycle import lock_machine, stop, terminate_one, terminate_with_resources
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.lifecycle.start import new_lease, start
+from cloudgpu.control.setup.ledger_admin import verify_document
 from cloudgpu.core.model.facts import AttachedCost
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.machine import can_be_restored
@@ -33,11 +34,13 @@ from cloudgpu.core.values.typed import parse_price
 from cloudgpu.errors import (
     InstanceNotFound,
     InvalidRequest,
+    LedgerUnavailable,
     NoCapacity,
     ProviderUnavailable,
     StopUnproved,
     Unreachable,
 )
+from cloudgpu.ledger.sqlite.backup import restore, write_backup
 from cloudgpu.testing import make_attempt
 from cloudgpu.views.machines import machine_document
 
@@ -199,6 +202,27 @@ def test_a_machine_that_does_not_come_up_keeps_its_image(lab, monkeypatch):
     assert [one.kind for one in things(lab)] == [Kind.IMAGE]
     latest = now(lab, row)
     assert (latest.parked, can_be_restored(latest)) == (True, True)
+
+
+def test_the_image_of_a_machine_that_runs_by_an_old_ledger_is_kept_while_the_cloud_does_not_say_so(lab, tmp_path):
+    """The ledger is put back to when the machine ran, and the account lists its images and not its machines."""
+    row = spot(lab)
+    sync_all(lab.session)
+    write_backup(lab.session.ledger, tmp_path / "copy.sqlite")
+    stop(lab.session, row, why="test")
+    lab.later(minutes=20)
+    restore(lab.session.ledger, tmp_path / "copy.sqlite", even_if_older=True)
+    lab.session.ledger.close()
+    lab.session = lab.opened()
+    lab.cloud = lab.session.provider("lab")
+    lab.cloud.fail_next("list", ProviderUnavailable("no answer"))
+    with pytest.raises(LedgerUnavailable, match="does not answer"):
+        verify_document(lab.session, agree=lab.said.append)
+    assert [one.kind for one in things(lab)] == [Kind.IMAGE]
+    assert verify_document(lab.session, agree=lab.said.append)["settled"]
+    assert [one.kind for one in things(lab)] == [Kind.IMAGE]
+    latest = now(lab, row)
+    assert (latest.state, kinds_kept(latest)) == ("terminated", ["image"])
 
 
 def test_a_start_after_a_comeback_whose_answer_was_lost_finds_the_machine(lab):
