@@ -28,8 +28,8 @@ def clean_up_local_files(session: Session) -> None:
 def clean_up(session: Session) -> None:
     """Remove what belongs to no living machine, and write the SSH config.
 
-    It depends on the ledger only, so the next command cleans up what a killed process has left. Raises InvalidRequest
-    for a file that cannot be parsed.
+    It depends on the ledger only, so the next command cleans up what a killed process has left. Removes nothing while
+    the ledger may be incomplete. Raises InvalidRequest for a file that cannot be parsed.
     """
     # Files are read before machines: what a launch writes meanwhile then belongs to one of the machines.
     unresolved_calls = sorted(set(saved_calls.unresolved(session.home.attempts)))
@@ -38,14 +38,18 @@ def clean_up(session: Session) -> None:
     by_id = {machine.id: machine for machine in session.ledger.machines()}
     living = {machine.id: machine for machine in living_machines(list(by_id.values()))}
     living_tokens = {machine.token for machine in living.values()}
-    for token, lock in unresolved_calls:
-        if token not in living_tokens and not session.is_locked(lock):
-            saved_calls.delete(session.home.attempts, token)
+    ended_tokens = [
+        token for token, lock in unresolved_calls if token not in living_tokens and not session.is_locked(lock)
+    ]
     ended_ids = {
         one
         for one in {*pinned_machine_ids, *tunnel_machine_ids} - set(living)
         if not _is_between_attempts(session, by_id.get(one))
     }
+    if (ended_tokens or ended_ids) and session.integrity_problem() is not None:
+        ended_tokens, ended_ids = [], set()  # they may be of machines that the ledger lacks
+    for token in ended_tokens:
+        saved_calls.delete(session.home.attempts, token)
     for machine_id in ended_ids.intersection(pinned_machine_ids):
         client_files.unpin(session.home.known_hosts, machine_id)
     for machine_id in ended_ids.intersection(tunnel_machine_ids):

@@ -150,8 +150,8 @@ def _sync_and_settle(session: Session, problem: str) -> SyncResult:
     if session.ledger.head()[0] == 0:  # the file is gone: a sync can only be written into a new one
         accounts = sorted(session.settings.accounts)
         _check_complete(session, [gap for account in accounts for gap in _unanswered_parts(session, account)])
-        session.ledger.settle(problem)  # writes the first entry of a new ledger
-        return sync_all(session)
+        # The new ledger lacks what the sync is to find, and launches are refused until then.
+        session.ledger.settle(problem, doubt=ledger_doubted(problem, 0, session.clock()))
     doubt_seq = _record_problem(session, problem)
     synced = sync_all(session)
     _check_complete(session, [gap for gap in synced.unanswered if not isinstance(gap, AccountElsewhere)])
