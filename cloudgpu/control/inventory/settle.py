@@ -162,6 +162,7 @@ def _send(
     deadline: datetime,
     closing_errors: tuple[type[CloudgpuError], ...],
 ) -> Instance:
+    recorded = session.ledger.machine(attempt.machine)  # read now: after the call the ledger may be away
     try:
         instance = provider.launch(attempt, deadline=deadline)
     except closing_errors as error:
@@ -175,11 +176,11 @@ def _send(
     now = session.clock()
     made_event = launch_settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)
     try:
-        price = reported_price_events(session, session.ledger.machine(attempt.machine), instance, now)
+        price = reported_price_events(session, recorded, instance, now)
         session.ledger.append([made_event, *price, *_launched_events(attempt.machine, instance, now)])
     except LedgerUnavailable as error:  # a machine without a record would cost money unseen, so it is ended again
-        machine = session.ledger.machine(attempt.machine)
-        raise error if machine is None else terminate_without_ledger(session, machine, error) from error
+        launched = None if recorded is None else recorded._replace(provider_id=instance.id)
+        raise error if launched is None else terminate_without_ledger(session, launched, error) from error
     if instance.state is State.TERMINATED and (instance.reason or "").startswith(REFUSED_PREFIX):
         raise NoCapacity(not_none(instance.reason).removeprefix(REFUSED_PREFIX), field="offer", value=instance.zone)
     return instance

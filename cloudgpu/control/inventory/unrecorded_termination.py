@@ -9,6 +9,7 @@ from functools import partial
 from cloudgpu.control.inventory.retention import resources_in_region, resources_of
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, stop_unrecorded
 from cloudgpu.control.session.session import Session
+from cloudgpu.core.events.observations import is_too_recent
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.model.machine import Machine, command_name, may_run_text
 from cloudgpu.core.resources.retention import is_of_earlier_life
@@ -26,7 +27,7 @@ from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerMovedAway
 from cloudgpu.providers.abilities import HasResources
 from cloudgpu.providers.base import Provider
 
-PAUSE_S = 0.2
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 
 
 class EndedUnrecorded(LedgerUnavailable):
@@ -49,7 +50,7 @@ def terminate_without_ledger(
     errors = list(refused.values())
     for id_ in (id_ for id_ in ids if id_ not in refused):
         try:
-            _wait_until(session, machine, partial(_is_gone, provider, id_))
+            _wait_until(session, machine, partial(_is_gone, session, provider, machine, id_))
         except CloudgpuError as unproved:
             errors.append(unproved)
     for later_error in errors[1:]:
@@ -104,7 +105,7 @@ def _provider_ids(session: Session, provider: Provider, machine: Machine, error:
 
 def _wait_until(session: Session, machine: Machine, is_done: Callable[[], bool]) -> None:
     """Poll until `is_done`. Raises StopUnproved after STOP_TIMEOUT."""
-    deadline = session.clock() + STOP_TIMEOUT
+    deadline, pause_s = session.clock() + STOP_TIMEOUT, FIRST_PAUSE_S
     while not is_done():
         if session.clock() >= deadline:
             raise StopUnproved(
@@ -114,16 +115,27 @@ def _wait_until(session: Session, machine: Machine, is_done: Callable[[], bool])
                 value=machine.name,
                 next=f"Run the same again: cloudgpu down {command_name(machine)}",
             )
-        session.pause(PAUSE_S)
+        session.pause(pause_s)
+        pause_s = min(LONGEST_PAUSE_S, pause_s * 1.5)
 
 
-def _is_gone(provider: Provider, instance_id: str) -> bool:
+def _is_gone(session: Session, provider: Provider, machine: Machine, instance_id: str) -> bool:
+    """Return whether an instance has ended; request that again while it runs, or may only not be visible yet.
+
+    A cloud that does not know a new instance yet ends nothing, and calls that no error.
+    """
     try:
-        return provider.get(instance_id).state is State.TERMINATED
+        state = provider.get(instance_id).state
+        if state not in (State.PENDING, State.RUNNING):
+            return state is State.TERMINATED
     except InstanceNotFound:
-        return True
+        if not is_too_recent(machine, provider.token_rule.not_found_proves_end_after, session.clock()):
+            return True
     except ProviderUnavailable:
         return False
+    with suppress(ProviderUnavailable):
+        provider.terminate(instance_id)
+    return False
 
 
 def _remove_all(session: Session, provider: Provider, machine: Machine) -> bool:
