@@ -14,7 +14,7 @@ from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, part
 from cloudgpu.control.budgets.admission import admit, append_if_admitted, check_credit, read_credit
 from cloudgpu.control.inventory.settle import NOT_LAUNCHED, send_saved_call, wait_for_cleanup
 from cloudgpu.control.inventory.shared import delete_unused_shared
-from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
+from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded, terminate_without_ledger
 from cloudgpu.control.lifecycle.lifecycle import end_locked
 from cloudgpu.control.network.host_keys import generates_host_key, pin_launch_key
 from cloudgpu.control.pricing.price_history import on_demand_of
@@ -28,7 +28,7 @@ from cloudgpu.core.launch.plan import stop_effect
 from cloudgpu.core.launch.plan_cost import attached_cost_of, machine_of_launch
 from cloudgpu.core.model.cluster import node_keys, request_of_node
 from cloudgpu.core.model.launch import Attempt, Boot, BootPart
-from cloudgpu.core.model.machine import has_retained_resources, sync_subject_of
+from cloudgpu.core.model.machine import Machine, has_retained_resources, not_none, sync_subject_of
 from cloudgpu.core.model.offers import Offer, Price
 from cloudgpu.core.policies.guards import only_warns_to_keep_disk, subject_of_offer
 from cloudgpu.core.policies.policy import agent_policy
@@ -242,18 +242,25 @@ def send_all(
 def _send_each(
     session: Session, provider: Provider, attempts: Sequence[Attempt], deadline: datetime, closing_errors: ErrorTypes
 ) -> None:
-    for node, attempt in enumerate(attempts):
-        name, launched_ids = attempt.request.name, [attempt.machine for attempt in attempts[:node]]
-        try:
-            send_saved_call(session, provider, attempt, deadline=deadline, closing_errors=closing_errors)
-        except closing_errors as error:
-            _close_attempts(session, attempts[node + 1 :], "void", f"{name} was refused, so it was not sent")
-            end_nodes(session, launched_ids, f"{name} could not be launched: {error.message}")
-            _delete_unused_resources(session, attempt)
-            raise
-        except LedgerUnavailable:  # `send_saved_call` has ended that one
-            end_nodes(session, launched_ids, f"{name} could not be recorded")
-            raise
+    recorded, launched = _recorded_machines(session, attempts), list[Machine]()
+    try:
+        for node, attempt in enumerate(attempts):
+            try:
+                instance = send_saved_call(session, provider, attempt, deadline=deadline, closing_errors=closing_errors)
+            except closing_errors as error:
+                name, launched_ids = attempt.request.name, [machine.id for machine in launched]
+                _close_attempts(session, attempts[node + 1 :], "void", f"{name} was refused, so it was not sent")
+                end_nodes(session, launched_ids, f"{name} could not be launched: {error.message}")
+                _delete_unused_resources(session, attempt)
+                raise
+            launched.append(recorded[attempt.machine]._replace(provider_id=instance.id))
+    except LedgerUnavailable as error:  # `send_saved_call` has ended the one that it launched last
+        raise _end_all_unrecorded(session, launched, error) from error
+
+
+def _recorded_machines(session: Session, attempts: Sequence[Attempt]) -> dict[str, Machine]:
+    """Return the records of these attempts by id. Read before their calls: after them, the ledger may be away."""
+    return {attempt.machine: not_none(session.ledger.machine(attempt.machine)) for attempt in attempts}
 
 
 def _send_in_one_call(
@@ -268,6 +275,7 @@ def _send_in_one_call(
         pin_launch_key(session, attempt)
     wait_for_cleanup(session, deadline)
     session.ledger.check_lock(lock_name(first.request.key))  # else another client may have closed this attempt
+    recorded = _recorded_machines(session, attempts)
     cluster = first.request.cluster
     name = cluster.name if cluster else first.request.name
     with on_abort(f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."):
@@ -285,19 +293,22 @@ def _send_in_one_call(
         try:
             session.ledger.append([*settled_events, *(instance_observed(instance, now) for instance in instances)])
         except LedgerUnavailable as error:  # machines that are not recorded would cost without anybody knowing
-            raise _end_all_unrecorded(session, attempts, error) from error
+            pairs = zip(attempts, instances, strict=False)
+            launched = [recorded[attempt.machine]._replace(provider_id=instance.id) for attempt, instance in pairs]
+            raise _end_all_unrecorded(session, launched, error) from error
 
 
-def _end_all_unrecorded(session: Session, attempts: Sequence[Attempt], error: LedgerUnavailable) -> CloudgpuError:
+def _end_all_unrecorded(session: Session, launched: Sequence[Machine], error: LedgerUnavailable) -> CloudgpuError:
     """End every machine of a launch that the ledger cannot record, and return the error to raise."""
     failures: list[CloudgpuError] = []
     outcome: CloudgpuError = error
-    for attempt in attempts:
-        machine = session.ledger.machine(attempt.machine)
+    reason = error.__cause__ if isinstance(error, EndedUnrecorded) else error
+    reason = reason if isinstance(reason, LedgerUnavailable) else error
+    for machine in launched:
         try:
-            outcome = outcome if machine is None else terminate_without_ledger(session, machine, error)
+            outcome = terminate_without_ledger(session, machine, reason)
         except CloudgpuError as end_error:  # the others have to be ended all the same
-            session.report(f"{attempt.request.name} could not be ended ({end_error.message})")
+            session.report(f"{machine.name} could not be ended ({end_error.message})")
             failures.append(end_error)
     return failures[0] if failures else outcome
 

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.control.inventory.settle import settle_abandoned_launches
 from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded
-from cloudgpu.errors import AuthFailed
+from cloudgpu.errors import AuthFailed, LedgerUnavailable, QuotaExceeded
 from tests.control.launch.test_together import shared, up
 
 CLOUDS = 40_000  # bytes: the file of the fake cloud is a fifth of that, the ledger's is larger by then
@@ -60,3 +60,48 @@ def test_one_that_cannot_be_ended_is_what_is_raised_and_the_others_are_ended_all
     settle_abandoned_launches(lab.session)
     (left,) = lab.rows()
     assert left.launch_status == "made", "it is known again, as a part of a cluster: the next run of the reaper ends it"
+
+
+def test_machines_that_no_listing_shows_yet_are_ended_by_their_ids(make_lab):
+    lab = make_lab("lag_s = 300")
+    soft, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    lab.cloud.fail_next("launch_together", lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (CLOUDS, most)))
+    try:
+        with pytest.raises(EndedUnrecorded):
+            up(lab)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, most))
+    lab.later(seconds=301)
+    assert lab.machines() == []
+
+
+def test_the_nodes_before_the_one_that_cannot_be_recorded_are_ended_too(make_lab):
+    lab = make_lab('lacks = ["LaunchesTogether"]')
+    soft, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    lab.cloud.fail_next("launch", lambda: None, times=2)
+    lab.cloud.fail_next("launch", lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (CLOUDS, most)))
+    try:
+        with pytest.raises(EndedUnrecorded, match="train-1 was ended and nothing of it is left"):
+            up(lab)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, most))
+    assert lab.cloud.calls["launch"] == 3
+    assert lab.machines() == []
+
+
+def test_the_nodes_before_a_refused_one_are_ended_though_that_cannot_be_recorded(make_lab):
+    lab = make_lab('lacks = ["LaunchesTogether"]')
+    soft, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (CLOUDS, most))
+        return QuotaExceeded("no quota", field="quota")
+
+    lab.cloud.fail_next("launch", lambda: None)
+    lab.cloud.fail_next("launch", fill)
+    try:
+        with pytest.raises(LedgerUnavailable):
+            up(lab)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, most))
+    assert lab.machines() == []
