@@ -44,10 +44,9 @@ def find_or_settle_node(
 
     An interrupted launch is completed where the same calls can be sent again, and all its machines are allowed by the
     plan (`is_in_plan`). Else its machines are ended: a cluster is all of its machines or none. `confirm` is called
-    before that if the plan was made for an existing machine.
+    before that if the plan was made for an existing machine. With `--new`, a complete cluster is not returned.
     """
-    launch_statuses = ("open",) if prepared.new else ("made", "open", "refused", "void")
-    machines = _latest_nodes(session, prepared, launch_statuses)
+    machines = _latest_nodes(session, prepared)
     existing = [
         machine
         for machine in machines
@@ -61,6 +60,8 @@ def find_or_settle_node(
     if existing and never_made:
         _end_machines(session, existing, f"{never_made[0].name} was never launched")
         return None, False
+    if prepared.new:  # a complete cluster stays, and another one is launched
+        return None, False
     if existing and all(machine.terminated_at is None for machine in existing):
         existing = [refresh(session, machine) for machine in existing]
     living = next((machine for machine in existing if machine.terminated_at is None), None)
@@ -70,8 +71,8 @@ def find_or_settle_node(
     return (existing[0], True) if is_parked else (None, False)
 
 
-def _latest_nodes(session: Session, prepared: PreparedLaunch, launch_statuses: Sequence[str]) -> list[Machine]:
-    """Return the nodes with these statuses, in order, of this request's latest cluster with nodes or disks left."""
+def _latest_nodes(session: Session, prepared: PreparedLaunch) -> list[Machine]:
+    """Return all nodes, in order, of this request's latest cluster with nodes or disks left."""
     requested = [
         machine
         for machine in session.ledger.machines()
@@ -81,12 +82,7 @@ def _latest_nodes(session: Session, prepared: PreparedLaunch, launch_statuses: S
     if not existing:
         return []
     latest_id = not_none(max(existing, key=lambda machine: machine.intended_at).cluster).id
-    nodes = [
-        machine
-        for machine in requested
-        if not_none(machine.cluster).id == latest_id and machine.launch_status in launch_statuses
-    ]
-    return sorted(nodes, key=node_of)
+    return sorted((machine for machine in requested if not_none(machine.cluster).id == latest_id), key=node_of)
 
 
 def _complete_or_end(

@@ -112,6 +112,16 @@ def test_an_interrupted_launch_that_finds_no_capacity_any_more_is_ended_and_laun
     assert first.isdisjoint(row.id for row in done.nodes)
 
 
+def test_new_completes_an_interrupted_launch_and_leaves_no_part_of_it_running(lab):
+    fail_at(lab, 2, ProviderUnavailable("silence", field="provider"))
+    with pytest.raises(ProviderUnavailable):
+        up(lab, name=None, new=True)
+    assert len(lab.machines()) == 2
+    done = up(lab, name=None, new=True)
+    assert len(done.nodes) == len(lab.machines()) == 4
+    assert len({row.cluster.id for row in lab.rows()}) == 1
+
+
 def test_what_another_computer_settled_as_a_part_is_ended_by_the_next_launch(lab):
     fail_at(lab, 1, ProviderUnavailable("silence", field="provider"))
     with pytest.raises(ProviderUnavailable):
