@@ -59,11 +59,21 @@ def subnet(aws: Aws, region: str, zone: str, network: Network) -> Subnet:
 
 
 def ssh_sources(aws: Aws, region: str, subnet: Subnet, network: Network) -> Mapping[str, str]:
-    """Return the CIDR that may reach SSH, by label; where the user named none, that of the VPC, by one call."""
+    """Return the CIDRs that may reach SSH, by label; where the user named none, all of the VPC's, by one call."""
     if network.ssh_from:
-        return shared_ssh_sources(network, "")
+        return shared_ssh_sources(network)
     (vpc,) = describe(aws, "DescribeVpcs", region, VpcIds=[subnet.vpc_id])
-    return shared_ssh_sources(network, vpc["CidrBlock"])
+    return shared_ssh_sources(network, *_ipv4_cidrs(vpc))
+
+
+def _ipv4_cidrs(vpc: Mapping[str, Any]) -> list[str]:
+    """Return the IPv4 ranges of a VPC, the first one first, without those that are not associated any more."""
+    others = [
+        str(one["CidrBlock"])
+        for one in vpc.get("CidrBlockAssociationSet", ())
+        if one["CidrBlockState"]["State"] == "associated" and one["CidrBlock"] != vpc["CidrBlock"]
+    ]
+    return [str(vpc["CidrBlock"]), *others]
 
 
 def _default_subnet_filters(zone: str) -> list[dict[str, Any]]:

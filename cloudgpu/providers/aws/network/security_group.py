@@ -25,7 +25,7 @@ from cloudgpu.providers.shared.rules import CALLER, INSIDE, OpenRule, is_open_to
 
 MAX_DESCRIPTION = 255  # characters of a description (EC2's API reference, IpRange)
 _DESCRIPTION_PREFIX = "cloudgpu "
-_PLAIN_LABELS = re.compile(rf"{CALLER}(-\d+)?|{INSIDE}")
+_PLAIN_LABELS = re.compile(rf"(?:{CALLER}|{INSIDE})(-\d+)?")
 _SHARE_LABEL = re.compile(r"share ([a-z0-9][a-z0-9._-]{0,99})")
 
 

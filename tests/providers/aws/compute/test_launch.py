@@ -214,6 +214,22 @@ def test_no_public_address_where_none_is_wanted(aws, provider):
     assert provider.allowed(made.id) == {"inside": "172.31.0.0/16"}
 
 
+def test_all_ranges_of_its_vpc_reach_a_machine_without_a_public_address(aws, provider):
+    ec2 = client()
+    vpc = ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
+    ranges = ("100.64.0.0/16", "100.65.0.0/16")
+    added = [ec2.associate_vpc_cidr_block(VpcId=vpc, CidrBlock=one)["CidrBlockAssociation"] for one in ranges]
+    ec2.disassociate_vpc_cidr_block(AssociationId=added[0]["AssociationId"])
+    attempt = attempt_at(provider, setup=replace(USUAL, network=Network(public_ip=False)))
+    made, _, _ = launch_once(aws, provider, attempt)
+    assert provider.allowed(made.id) == {"inside": "172.31.0.0/16", "inside-2": "100.65.0.0/16"}
+    (rule,) = ec2.describe_security_groups(Filters=[{"Name": "tag-key", "Values": ["cloudgpu-ledger"]}])[
+        "SecurityGroups"
+    ][0]["IpPermissions"]
+    descriptions = {(one["CidrIp"], one["Description"]) for one in rule["IpRanges"]}
+    assert descriptions == {("172.31.0.0/16", "cloudgpu inside"), ("100.65.0.0/16", "cloudgpu inside-2")}
+
+
 def test_somebody_elses_group_is_used_as_it_is(aws, provider):
     ec2 = client()
     vpc = ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
