@@ -55,7 +55,11 @@ def _without_lookups(credentials: Any) -> Any:
     from google.auth.credentials import Credentials
 
     class WithoutLookups(Credentials):
-        """The token and its expiry are those of `credentials`."""
+        """The token, its expiry and the project to which Google counts the calls are those of `credentials`."""
+
+        @property
+        def quota_project_id(self) -> Any:
+            return getattr(credentials, "quota_project_id", None)
 
         def refresh(self, request: Any) -> None:
             credentials.refresh(request)

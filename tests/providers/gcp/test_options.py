@@ -124,6 +124,15 @@ def test_a_key_file_that_is_named_signs_and_names_the_project(gcp, tmp_path, mon
     assert account(gcp, tmp_path)._gcp.project == "of-the-key"
 
 
+def test_calls_are_counted_to_the_project_that_is_named_for_that_at_another_endpoint_too(
+    gcp, tmp_path, monkeypatch, key_file
+):
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(key_file))
+    assert "x-goog-user-project" not in seen_headers(gcp, account(gcp, tmp_path))
+    counted = account(gcp, tmp_path, quota_project="of-the-lab")
+    assert seen_headers(gcp, counted)["x-goog-user-project"] == "of-the-lab"
+
+
 def test_a_key_file_that_is_not_there_is_a_fault_of_credentials(gcp, tmp_path, monkeypatch):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "gone.json"))
     with pytest.raises(AuthFailed) as refused:
