@@ -3,7 +3,9 @@
 Which power states are billed is from Azure's page "States and billing of Azure Virtual Machines": a machine that is
 stopped and not deallocated is billed as if it ran. One that is being deallocated counts as billed until it is.
 Azure does not bill one with the power state `creating`, and bills one that is `starting`: both are `State.PENDING`
-here, and cloudgpu's own reckoning charges both.
+here, and cloudgpu's own reckoning charges both. One that is `creating` after its creation has failed is
+`State.DEALLOCATED`, and not charged: Azure bills its disk and address alone, until `down` deletes them or `start` tries
+again. That nothing goes on there any more is belief.
 """
 
 from __future__ import annotations
@@ -101,11 +103,11 @@ def state_of(raw: Raw, statuses: Sequence[Raw]) -> State:
     power_state, provisioning = power_of(statuses), provisioning_state(raw)
     if provisioning == "deleting":
         return State.STOPPING
+    if creation_failed(raw, statuses):
+        return State.DEALLOCATED
     if power_state in _STATES:
         return _STATES[power_state]
-    if provisioning == "creating":
-        return State.PENDING
-    return State.DEALLOCATED if creation_failed(raw, statuses) else State.UNKNOWN
+    return State.PENDING if provisioning == "creating" else State.UNKNOWN
 
 
 def creation_failed(raw: Raw, statuses: Sequence[Raw]) -> bool:

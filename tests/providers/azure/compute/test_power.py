@@ -95,6 +95,20 @@ def test_a_machine_whose_creation_failed_is_not_billed_and_says_why(azure_arm, p
     assert "could not be made" in found.reason
 
 
+def test_a_machine_whose_creation_failed_while_it_got_its_resources_is_not_pending_for_ever(provider, sdk):
+    """`creating`, which Azure does not bill, is the last power state that it knows: nothing goes on there (belief)."""
+    launch(sdk)
+    (view,) = listing._list_all(provider._azure, status_only="true")
+    view["properties"]["provisioningState"] = "Failed"
+    statuses = [{"code": "ProvisioningState/failed/AllocationFailed"}, {"code": "PowerState/creating"}]
+    found = translate.instance(view, statuses, account="lab")
+    assert (found.state, found.billed) == (State.DEALLOCATED, False)
+    assert found.reason == "could not be made (AllocationFailed)"
+    view["properties"]["provisioningState"] = "Updating"  # somebody tries again
+    again = translate.instance(view, statuses[1:], account="lab")
+    assert (again.state, again.billed) == (State.PENDING, True)
+
+
 def test_a_failed_machine_of_which_the_listing_of_power_says_nothing_is_asked_and_runs(azure_arm, provider, sdk):
     """An extension that failed makes it so, while it runs: what a listing lacks is no proof that nothing is billed."""
     launch(sdk)
