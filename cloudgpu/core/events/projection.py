@@ -312,7 +312,8 @@ def _priced(record: Record, line: Line) -> None:
 
 
 def _count_traffic(record: Record, line: Line) -> None:
-    record["traffic"] = {name: line.body.get(name) for name in ("until", "counted")}
+    known = record["traffic"] or {}  # a line in which nothing was received does not say how much was before
+    record["traffic"] = {**known, **{name: line.body.get(name) for name in ("until", "counted")}}
     if line.body.get("received"):
         record["traffic"]["received"] = line.body["received"]["counted"]
 

@@ -17,7 +17,7 @@ from cloudgpu.control.launch.budget_preview import build_plan_document
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.pricing.traffic import is_traffic_charged, record_traffic, traffic_event
-from cloudgpu.core.billing.charges import spent_until_now
+from cloudgpu.core.billing.charges import money, spent_until_now
 from cloudgpu.core.billing.traffic_gaps import traffic_gaps
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
@@ -74,6 +74,14 @@ def test_both_directions_are_billed_at_the_offers_own_prices(lab):
     assert (machine.traffic.counted, machine.traffic.received) == (2 * GB, 6 * GB)
     run = Money(3 * 10**9 * 20 // 60)  # twenty minutes at $3
     assert spent_until_now(machine, lab.clock()).nanos - before.nanos == 20_000_000 + run.nanos
+
+
+def test_what_came_in_is_billed_once_also_after_a_count_in_which_nothing_did(lab):
+    machine = counted(lab, up(lab), GB, 5 * GB)
+    before, machine = traffic_cost(machine)[1], counted(lab, machine, 2 * GB, 5 * GB)
+    assert machine.traffic.received == 5 * GB
+    machine = counted(lab, machine, 2 * GB, 6 * GB)
+    assert money(traffic_cost(machine)[1] - before) == Money(30_000_000 + 20_000_000)  # a GB out, then a GB in
 
 
 def test_a_count_that_has_nothing_new_is_no_line_and_one_that_began_anew_counts_from_nothing(lab):
