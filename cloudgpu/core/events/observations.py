@@ -364,8 +364,10 @@ def _price_differs(machine: Machine, price: Price) -> bool:
     last = machine.price
     if last is None:
         return True
-    if Basis.MEASURED in (last.basis, price.basis) or iso(price.as_of) < last.as_of:
-        return False  # an older list does not replace the price of the launch
+    if Basis.MEASURED in (last.basis, price.basis):
+        return False
+    if iso(price.as_of) < last.as_of and bool(last.is_negotiated) == price.is_negotiated:
+        return False  # an older list does not replace the price of the launch, unless a discount begins or ends
     return bool(price.per_hour.nanos != last.nanos_per_hour)
 
 

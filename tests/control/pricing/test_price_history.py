@@ -17,7 +17,9 @@ from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.pricing.price_history import machines_to_price, prices_in_effect, query_prices, start_price_events
-from cloudgpu.core.model.offers import Basis, Market, Price, Requirements, price_from_json
+from cloudgpu.core.events.observations import AccountPrices, price_lines
+from cloudgpu.core.model.facts import HourlyPrice
+from cloudgpu.core.model.offers import Basis, Market, Price, Requirements, price_from_json, price_to_json
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 from tests.control.conftest import Lab
@@ -72,6 +74,24 @@ def test_the_list_of_a_cloud_is_read_at_what_was_agreed(tmp_path, monkeypatch):
     listed = listed_price("aws", "p3.2xlarge", "us-east-1", Market.ON_DEMAND)
     assert found.per_hour.nanos == listed.per_hour.nanos * 8 // 10
     assert "20% off" in found.source
+
+
+def test_what_was_agreed_up_to_a_day_gives_way_to_the_list_though_that_is_older(tmp_path, monkeypatch):
+    rate = '[[discounts]]\nprovider = "aws"\naccount = "lab"\nrate = "1.00"\nuntil = "2026-11-20"\n'
+    lab = Lab(tmp_path, monkeypatch, rate)
+    place = {"provider": "aws", "region": "us-east-1", "instance_type": "p3.2xlarge"}
+    machine = lab.up(name="fox").machine._replace(**place)
+    agreed = query_prices(lab.session, "lab", None, [machine]).now[machine.id]
+    running = machine._replace(price=HourlyPrice.of(price_to_json(agreed)))
+    assert price_lines(query_prices(lab.session, "lab", None, [running]), [running], lab.clock()) == []
+    lab.later(days=1)
+    (line,) = price_lines(query_prices(lab.session, "lab", None, [running]), [running], lab.clock())
+    listed = listed_price("aws", "p3.2xlarge", "us-east-1", Market.ON_DEMAND)
+    assert listed.as_of < agreed.as_of
+    assert line.body["price"]["nanos_per_hour"] == listed.per_hour.nanos
+    listed_then = running._replace(price=HourlyPrice.of(price_to_json(replace(listed, as_of=lab.clock()))))
+    cheaper = AccountPrices(now={machine.id: replace(listed, per_hour=Money(1))})
+    assert price_lines(cheaper, [listed_then], lab.clock()) == []  # an older list alone replaces no price
 
 
 def test_a_start_at_another_price_is_written_and_one_at_the_same_is_not(lab):
