@@ -13,8 +13,8 @@ from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.control.session.last_run import are_runs_current
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.roles import require_payer_role
-from cloudgpu.core.budgets.admission import BilledUsages, budget_sums, earliest_relevant
-from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of
+from cloudgpu.core.budgets.admission import BilledUsages, budget_sums
+from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of, earliest_relevant
 from cloudgpu.core.budgets.commitments import Prices, SubstitutePrice
 from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.status import BudgetState, status_of

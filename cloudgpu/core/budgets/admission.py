@@ -11,13 +11,13 @@ from typing import cast
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.rates import RateInterval, billed_intervals, from_us, intervals_cost, most_expensive_window
 from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
-from cloudgpu.core.budgets.budget import Budget
+from cloudgpu.core.budgets.budget import Budget, current_period, earliest_relevant
 from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of
 from cloudgpu.core.budgets.exposure import Exposure, exact_cost, flow_intervals
 from cloudgpu.core.model.machine import BudgetedMachine, Machine, existing_volumes
 from cloudgpu.core.model.usage import Per, PriceInterval, Usage
 from cloudgpu.core.values.money import HOUR_MICROS, Money
-from cloudgpu.core.values.times import Period, period, periods
+from cloudgpu.core.values.times import Period, periods
 
 BilledUsages = Iterable[tuple[str, Usage | list[RateInterval]]]  # (machine id, a usage or its rate intervals)
 EndedUsages = Callable[[datetime | None], BilledUsages]  # the usages that ended since a time (None: all)
@@ -32,7 +32,7 @@ class BudgetSums:
     `since` is when its period begins, in microseconds since 1970. Of a budget without a period, `ended_total` is what
     the ended usages with a stored sum have cost at most, in exact parts. Costs of exposures are flows, (unit, begin,
     end) -> nano-dollars per unit (`exposure.unit_of`), in the past and in the future: there a begin of None is now, an
-    end of None the end of the forecast.
+    end of None the end of the forecast. `planned_end` is the latest of all machines (`Commitments.planned_end`).
     """
 
     budget: Budget
@@ -42,6 +42,7 @@ class BudgetSums:
     past_flows: dict[tuple[int, int, int], int] = field(default_factory=dict)
     commitments: list[Commitment] = field(default_factory=list)
     future_flows: dict[tuple[int, int | None, int | None], int] = field(default_factory=dict)
+    planned_end: int = 0
     machines_without_price: list[str] = field(default_factory=list)
     price_assumptions: dict[str, None] = field(default_factory=dict)
 
@@ -83,7 +84,8 @@ class BudgetSums:
         )
 
     def run_ends(self) -> Iterator[int]:
-        """Yield the ends of the running resources that have one, in microseconds."""
+        """Yield the ends of the running resources that have one, and `planned_end`, in microseconds."""
+        yield self.planned_end
         yield from (item.until for item in self.commitments if item.until is not None)
         yield from (until for _, _, until in self.future_flows if until is not None)
 
@@ -180,7 +182,9 @@ class AdmissionRequest:
     def _admission(self, subjects: Sequence[BudgetedMachine]) -> Admission:
         by_node = [commitments_of(subject, to_us(self.now), self.prices, self.volumes) for subject in subjects]
         commitments = Commitments(
-            tuple(chain.from_iterable(one.items for one in by_node)), any(one.is_unpriced for one in by_node)
+            tuple(chain.from_iterable(one.items for one in by_node)),
+            any(one.is_unpriced for one in by_node),
+            max(one.planned_end for one in by_node),
         )
         return Admission(tuple(_verdict(sums, subjects[0], commitments, self.now) for sums in self.budget_sums))
 
@@ -298,8 +302,11 @@ def _add_ended(covering: Sequence[BudgetSums], subject: BudgetedMachine | Exposu
 def _add_exposure(covering: Sequence[BudgetSums], exposure: Exposure, now: int, prices: Prices, *, ahead: bool) -> None:
     """Add an exposure to the sums of its budgets: its open usages, and, with `ahead`, what it will cost."""
     items = exposure.items if exposure.items_today is None or not prices.at_spot_prices else exposure.items_today
-    until = exposure.until(now, reaper_runs=prices.reaper_runs) if ahead and items else None
+    runs = ahead and any(delay is not None for _, _, delay, _ in items)
+    until = exposure.until(now, reaper_runs=prices.reaper_runs) if runs else None
+    planned_end = (exposure.until(now, reaper_runs=True) if runs else None) or 0
     for sums in covering:
+        sums.planned_end = max(sums.planned_end, planned_end)
         past_flows, future, since = sums.past_flows, sums.future_flows, sums.since
         for nanos, begin, end, unit in exposure.flows(now):
             if end > since:
@@ -312,22 +319,6 @@ def _add_exposure(covering: Sequence[BudgetSums], exposure: Exposure, now: int, 
                 None if delay is None or until is None else until + delay,
             )
             future[future_flow] = future.get(future_flow, 0) + nanos
-
-
-def earliest_relevant(budgets: Iterable[Budget], now: datetime) -> datetime | None:
-    """Return since when spending matters to any of these budgets; None: since ever."""
-    periods = [current_period(budget, now) for budget in budgets]
-    limited = [period.begin for period in periods if period is not None]
-    return min(limited) if len(limited) == len(periods) else None
-
-
-def current_period(budget: Budget, now: datetime) -> Period | None:
-    """Return the period that counts now, of a rolling budget the window that ends now; None for a total one."""
-    if budget.period.kind == "total":
-        return None
-    if budget.period.days:
-        return Period(now - budget.period.window, now)
-    return period(budget.period.kind, now, budget.zone)
 
 
 def _add_commitments(
@@ -347,6 +338,7 @@ def _add_commitments(
     future = commitments_of(subject, now, prices, volumes)
     for sums in covering:
         sums.commitments += future.items
+        sums.planned_end = max(sums.planned_end, future.planned_end)
         if future.is_unpriced:
             sums.machines_without_price.append(subject.name)
         sums.price_assumptions |= _assumption_texts(subject, future.items)
@@ -392,16 +384,17 @@ def _verdict(sums: BudgetSums, subject: BudgetedMachine, commitments: Commitment
     is_free = not commitments.is_unpriced and not any(commitment.nanos for commitment in commitments.items)
     return BudgetVerdict(
         sums.budget,
-        tuple(period_sums(sums, commitments.items, now)),
+        tuple(period_sums(sums, commitments, now)),
         () if is_free else tuple(machines_without_price),
         tuple(price_assumptions),
     )
 
 
-def period_sums(sums: BudgetSums, commitments: Sequence[Commitment], now: datetime) -> Iterator[PeriodSums]:
+def period_sums(sums: BudgetSums, requested_costs: Commitments, now: datetime) -> Iterator[PeriodSums]:
     """Yield each period in which the request costs, with the sums that are compared with the limit."""
-    budget, now_us = sums.budget, to_us(now)
-    last = max([now_us, *(commitment.until for commitment in commitments if commitment.until is not None)])
+    budget, now_us, commitments = sums.budget, to_us(now), requested_costs.items
+    ends = (commitment.until for commitment in commitments if commitment.until is not None)
+    last = max([now_us, requested_costs.planned_end, *ends])
     if budget.period.kind in ("day", "week", "month"):
         for one in periods(budget.period.kind, now, from_us(last), budget.zone):
             yield _sums_within(sums, commitments, one, now_us)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, date, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
@@ -16,6 +16,7 @@ from cloudgpu.core.model.machine import BudgetedMachine
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import NANOS_PER_USD, Money
 from cloudgpu.core.values.naming import tag_value
+from cloudgpu.core.values.times import Period, period
 
 SUBJECT = "budgets"  # of every line about a budget
 
@@ -193,3 +194,19 @@ def budgets_of(lines: Iterable[Event], zone_of: Callable[[str], tzinfo]) -> dict
         elif line.kind == BUDGET_REMOVED:
             budgets.pop(line.body["name"], None)
     return budgets
+
+
+def earliest_relevant(budgets: Iterable[Budget], now: datetime) -> datetime | None:
+    """Return since when spending matters to any of these budgets; None: since ever."""
+    periods = [current_period(budget, now) for budget in budgets]
+    limited = [period.begin for period in periods if period is not None]
+    return min(limited) if len(limited) == len(periods) else None
+
+
+def current_period(budget: Budget, now: datetime) -> Period | None:
+    """Return the period that counts now, of a rolling budget the window that ends now; None for a total one."""
+    if budget.period.kind == "total":
+        return None
+    if budget.period.days:
+        return Period(now - budget.period.window, now)
+    return period(budget.period.kind, now, budget.zone)

@@ -64,10 +64,14 @@ class Commitment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Commitments:
-    """The commitments of one machine. `is_unpriced`: no price of the machine itself is known."""
+    """The commitments of one machine. `is_unpriced`: no price of the machine itself is known.
+
+    `planned_end` is when it is to end if something ends it, in microseconds since 1970; 0 without such an end.
+    """
 
     items: tuple[Commitment, ...] = ()
     is_unpriced: bool = False
+    planned_end: int = 0
 
 
 _NO_COMMITMENTS = Commitments()
@@ -89,7 +93,8 @@ def commitments_of(
     if subject.terminated_at is not None or subject.is_named_resource:
         return Commitments(tuple(commitments))
     may_run = may_be_running(subject)
-    until = _latest_end(subject, now, prices) if may_run else None
+    planned_end = _planned_end(subject, now) if may_run else None
+    until = None if needs_reaper(subject, prices) else planned_end
     attached = [
         _attached_commitment(subject, entry, until, prices)
         for entry in subject.attached_costs or ()
@@ -101,7 +106,7 @@ def commitments_of(
     machine_commitments = (
         [*compute, *attached] if sent_at is None else [one._replace(since=sent_at) for one in (*compute, *attached)]
     )
-    return Commitments((*machine_commitments, *commitments), is_unpriced=may_run and nanos is None)
+    return Commitments((*machine_commitments, *commitments), may_run and nanos is None, planned_end or 0)
 
 
 def needs_reaper(subject: BudgetedMachine, prices: Prices) -> bool:
@@ -123,9 +128,9 @@ def compute_nanos(subject: BudgetedMachine, prices: Prices) -> int | None:
     return None if listed is None else max(listed, price or 0)  # a spot price can lie above the list's
 
 
-def _latest_end(subject: BudgetedMachine, now: int, prices: Prices) -> int | None:
-    """Return when it ends at the latest, in microseconds since 1970; None if somebody has to end it by hand."""
-    if subject.renew_until is None or needs_reaper(subject, prices):
+def _planned_end(subject: BudgetedMachine, now: int) -> int | None:
+    """Return when it ends at the latest if something ends it, in microseconds since 1970; None without a lease."""
+    if subject.renew_until is None:
         return None
     until = parse_us(subject.renew_until)
     return until if until > now else now + OVERDUE_US * bool(subject.billed or subject.state == "unknown")

@@ -74,8 +74,8 @@ def _refusal_text(worst: BudgetVerdict, request: AdmissionRequest, refusal_count
 
 
 _NEEDS_REAPER = (
-    " Only cloudgpu reap or watch ends such a machine, and no run has succeeded for 26 hours: it is counted to the end "
-    "of the period."
+    " Only cloudgpu reap or watch ends such a machine, and no run has succeeded for 26 hours: it is counted as one "
+    "that runs on after its renew-until."
 )
 _INSTALL_REAPER = "Once the reaper runs, it counts only to its renew-until: cloudgpu cron install."
 

@@ -10,8 +10,9 @@ from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.rates import time_until_limit
 from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
-from cloudgpu.core.budgets.admission import FAR_FUTURE, BudgetSums, current_period, period_sums
-from cloudgpu.core.budgets.budget import Action, Budget
+from cloudgpu.core.budgets.admission import FAR_FUTURE, BudgetSums, period_sums
+from cloudgpu.core.budgets.budget import Action, Budget, current_period
+from cloudgpu.core.budgets.commitments import Commitments
 from cloudgpu.core.values.money import HOUR_MICROS, Money
 from cloudgpu.core.values.times import Period
 
@@ -74,7 +75,7 @@ def status_of(counted_sums: BudgetSums, todays_sums: BudgetSums, now: datetime) 
         budget=budget,
         period=period,
         spent=money(spent),
-        committed=max((sums.running for sums in period_sums(counted_sums, (), now)), default=Money(0)),
+        committed=max((sums.running for sums in period_sums(counted_sums, Commitments(), now)), default=Money(0)),
         forecast=money(spent + _remaining_committed(todays_sums, period, now_us)),
         burn=money(burn),
         counted_burn=money(counted_sums.hourly_burn(now_us)),

@@ -16,7 +16,7 @@ from cloudgpu.core.budgets.admission import admission_request
 from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, Scope
 from cloudgpu.core.budgets.commitments import Prices, SubstitutePrice
 from cloudgpu.core.budgets.enforcement import highest_admitted_price, longest_admitted
-from cloudgpu.core.model.facts import MachineSetup, record_of
+from cloudgpu.core.model.facts import MachineGuards, MachineSetup, record_of
 from cloudgpu.core.model.launch import Setup, Volume, setup_to_json
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage, usage_of_record
 from cloudgpu.core.values.money import Money
@@ -57,8 +57,8 @@ def budget(dollars=100, span="month", scope=None, **more):
     return Budget("lab", Money.usd(dollars), BudgetPeriod(kind, int(days or 0)), Scope(**(scope or {})), **more)
 
 
-def ask(one, wanted, rows=(), ended=(), now=NOW):
-    return admission_request([one], wanted, [*rows], lambda _since: ended, PRICES, now)
+def ask(one, wanted, rows=(), ended=(), now=NOW, prices=PRICES):
+    return admission_request([one], wanted, [*rows], lambda _since: ended, prices, now)
 
 
 def admit(*args, **more):
@@ -227,6 +227,17 @@ def test_a_total_budget_never_begins_anew():
     old = use(datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 5, tzinfo=UTC))
     (share,) = sums(budget(span="total"), row("b"), [row("a", terminated_at=iso(NOW))], [("cg-a", old)])
     assert share == pytest.approx((5, 0, 8), abs=0.001)
+
+
+@pytest.mark.parametrize("span", ["total", "rolling:30"])
+def test_what_only_a_reaper_that_does_not_run_would_end_counts_to_its_renew_until_at_least(span):
+    unguarded, no_runs = MachineGuards("none", "none", follows=True), replace(PRICES, reaper_runs=False)
+    wanted = row("b", guards=unguarded)
+    assert sums(budget(span=span), wanted, prices=no_runs) == [pytest.approx((0, 0, 8), abs=0.001)]
+    assert admit(budget(7, span), wanted, prices=no_runs).refusals
+    running = [row("a", until=NOW + 3 * HOUR, guards=unguarded), row("c", until=NOW - HOUR, guards=unguarded)]
+    (share,) = sums(budget(span=span), row("b", until=NOW + HOUR), running, prices=no_runs)
+    assert share == pytest.approx((0, 6, 1), abs=0.001)  # each until the last of them was to end
 
 
 def test_a_past_run_without_a_price_is_counted_on_demand_or_named():
