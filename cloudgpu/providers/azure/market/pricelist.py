@@ -2,7 +2,7 @@
 
 How the items of the Retail Prices API are read: of type Consumption alone; Windows by the product's name; spot by a
 meter or SKU that ends in " Spot"; of a tiered price (tierMinimumUnits) the first paid tier; of several dates
-(effectiveStartDate) the latest.
+(effectiveStartDate, UTC) the latest that is not in the future.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from cloudgpu.catalog import listed_price, regions
 from cloudgpu.catalog.disktypes import TIER_SIZES_GIB
 from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, PricePart, RowKey
 from cloudgpu.core.model.offers import MachineConfiguration, Market, Price
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.azure.client import KIND, Azure
 from cloudgpu.providers.azure.market.retail import Item, RetailPrices
@@ -70,11 +71,14 @@ def price_part(items: Iterable[Item], region: str, read_at: datetime) -> PricePa
     """Return the prices that the items of a region stand for."""
     part_builder = PartBuilder(region, read_at, region)
     items_by_key: dict[tuple[RowKey, str], list[Item]] = {}
+    now = iso(read_at)
     for item in items:
         missing_fields = [key for key in (*_REQUIRED_FIELDS, "retailPrice") if key not in item]
         if missing_fields:
             part_builder.refuse(_item_name(item), f"has no {' and no '.join(missing_fields)}")
-        elif item["type"] == "Consumption" and (key_and_unit := _key_and_unit(item, region)) is not None:
+        elif _start(item) > now or item["type"] != "Consumption":
+            continue
+        elif (key_and_unit := _key_and_unit(item, region)) is not None:
             items_by_key.setdefault(key_and_unit, []).append(item)
     for (key, unit), items_of_key in items_by_key.items():
         for item in _current_items(items_of_key):
@@ -156,8 +160,8 @@ _READERS: dict[str, Callable[[Item], PricedKind | None]] = {
 
 def _current_items(items_of_key: list[Item]) -> list[Item]:
     """Return those of the latest date and of the first tier that is not free, of the items with one key."""
-    latest = max(str(item.get("effectiveStartDate", "")) for item in items_of_key)
-    latest_items = [item for item in items_of_key if str(item.get("effectiveStartDate", "")) == latest]
+    latest = max(_start(item) for item in items_of_key)
+    latest_items = [item for item in items_of_key if _start(item) == latest]
     tier_starts = sorted({_tier_start(item) for item in latest_items})
     paid_tiers = (
         tier_start
@@ -166,6 +170,11 @@ def _current_items(items_of_key: list[Item]) -> list[Item]:
     )
     chosen = next(paid_tiers, tier_starts[0])
     return [item for item in latest_items if _tier_start(item) == chosen]
+
+
+def _start(item: Item) -> str:
+    """Return since when a price holds, as text that sorts by time: `2024-01-01T00:00:00` in UTC, or empty."""
+    return str(item.get("effectiveStartDate", ""))[: len("2024-01-01T00:00:00")]
 
 
 def _tier_start(item: Item) -> float:

@@ -91,6 +91,19 @@ def test_of_several_dates_the_latest_holds(azure_prices, asked):
     assert rows(asked())[T4].price == Money.usd("0.6")
 
 
+def test_a_price_that_is_announced_does_not_hold_yet(azure_prices, asked):
+    """That the API can list a price before it holds is our belief: its page says nothing of dates ahead."""
+    azure_prices.items += [
+        machine("Standard_NC4as_T4_v3", 0.6, "eastus", effectiveStartDate="2026-11-21T09:30:00Z"),
+        machine("Standard_NC4as_T4_v3", 0.4, "eastus", effectiveStartDate="2026-11-21T09:30:01Z"),
+        machine("Standard_NC96ads_H100_v6", 9, "eastus", effectiveStartDate="2026-12-01"),
+    ]
+    found = asked()
+    assert rows(found)[T4].price == Money.usd("0.6")
+    assert RowKey("Standard_NC96ads_H100_v6", "eastus", Market.ON_DEMAND) not in rows(found)
+    assert not refused(found)
+
+
 def test_two_prices_of_one_date_are_none(azure_prices, asked):
     azure_prices.items.append(machine("Standard_NC4as_T4_v3", 0.9, "eastus"))
     found = asked()
