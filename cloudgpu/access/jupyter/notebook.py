@@ -46,6 +46,7 @@ def run_cell(port: int, token: str, code: str, *, timeout_s: float = 60) -> Cell
     The kernel stays, so that its activity can be seen. `timeout_s` is for all of it.
     Raises Unreachable when Jupyter does not answer or the cell takes longer, MissingExtra without websocket-client.
     """
+    _check_websocket_client()  # before there is a kernel, which would stay
     api = _JupyterApi(port, token, time.monotonic() + timeout_s)
     created = api.request("POST", "/api/kernels", {})
     if not isinstance(created, dict) or "id" not in created:
@@ -129,7 +130,7 @@ class _JupyterApi:
 def _run_in_kernel(api: _JupyterApi, kernel_id: str, code: str) -> CellResult:
     channels = _open_channels(api, kernel_id)
     request = _execute_request(code)
-    from websocket import WebSocketException  # after `_open_channels`, which explains how to install it
+    from websocket import WebSocketException
 
     try:
         channels.send(json.dumps(request))
@@ -144,9 +145,10 @@ def _run_in_kernel(api: _JupyterApi, kernel_id: str, code: str) -> CellResult:
             channels.close(timeout=1)
 
 
-def _open_channels(api: _JupyterApi, kernel_id: str) -> WebSocket:
+def _check_websocket_client() -> None:
+    """Raise MissingExtra, which explains how to install it, where websocket-client is missing."""
     try:
-        from websocket import WebSocketException, create_connection
+        import websocket  # noqa: F401
     except ImportError:
         raise MissingExtra(
             "Running a notebook cell from here needs the package websocket-client.",
@@ -154,6 +156,11 @@ def _open_channels(api: _JupyterApi, kernel_id: str) -> WebSocket:
             value="websocket-client",
             next="pip install 'cloudgpu[local]'",
         ) from None
+
+
+def _open_channels(api: _JupyterApi, kernel_id: str) -> WebSocket:
+    from websocket import WebSocketException, create_connection
+
     url = f"ws://{_HOST}:{api.port}/api/kernels/{kernel_id}/channels?session_id={secrets.token_hex(8)}"
     try:
         return create_connection(url, timeout=api.seconds_left(), header=api.headers, http_no_proxy=[_HOST])

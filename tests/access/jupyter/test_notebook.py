@@ -112,8 +112,9 @@ def test_an_answer_that_is_none_of_jupyters_is_unreachable(body):
         thread.join()
 
 
-def test_without_the_package_it_says_how_to_install_it(lab):
+def test_without_the_package_it_says_how_to_install_it_and_leaves_no_kernel(lab):
     machine, port = lab
+    before = _kernels(lab)
     code = (
         "import sys; sys.modules['websocket'] = None\n"
         "from cloudgpu.access.jupyter.notebook import run_cell\n"
@@ -131,6 +132,7 @@ def test_without_the_package_it_says_how_to_install_it(lab):
         check=True,
     )
     assert done.stdout == "pip install 'cloudgpu[local]'\n"
+    assert len(_kernels(lab)) == len(before)
 
 
 class _Page(HTMLParser):
