@@ -20,7 +20,7 @@ from paramiko.channel import Channel
 from paramiko.message import Message
 from paramiko.sftp_client import SFTPClient
 
-from cloudgpu.access.ssh.transport import CONNECTION_ERRORS, SshChannel, close_channel
+from cloudgpu.access.ssh.transport import CONNECTION_ERRORS, SSHException, SshChannel, close_channel
 
 
 class _NameMessage(Message):
@@ -52,6 +52,7 @@ def _with_byte_names(message: Any) -> Any:
 
 
 CHUNK_BYTES = 128 * 1024  # bytes; SSH's own window bounds the memory
+_LOST_WHILE_SENDING = (EOFError, SSHException)  # also while receiving, which tells the machine how much may follow
 STOP_TIMEOUT_S = 1.0  # how long an interrupted command may take to end
 
 
@@ -65,12 +66,15 @@ def exchange(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes], stder
     write_errors: list[OSError] = []
     stderr_thread = threading.Thread(target=_copy_stderr, args=(channel, stderr, write_errors), daemon=True)
     stderr_thread.start()
-    with _feed_stdin(channel, stdin), _interruptible(channel):
-        while data := channel.recv(CHUNK_BYTES):
-            write_all(stdout, data)
-        stderr_thread.join()
-        # The status may come long after the last byte: a command can close its output and run on.
-        status = channel.recv_exit_status()
+    try:
+        with _feed_stdin(channel, stdin), _interruptible(channel):
+            while data := channel.recv(CHUNK_BYTES):
+                write_all(stdout, data)
+            stderr_thread.join()
+            # The status may come long after the last byte: a command can close its output and run on.
+            status = channel.recv_exit_status()
+    except _LOST_WHILE_SENDING:
+        return None
     if write_errors:
         raise write_errors[0]
     return None if status < 0 else status
@@ -104,14 +108,18 @@ def _copy_stderr(channel: Channel, stderr: IO[bytes], write_errors: list[OSError
     except OSError as error:
         write_errors.append(error)
         close_channel(channel)
+    except _LOST_WHILE_SENDING:
+        close_channel(channel)
 
 
 @contextlib.contextmanager
 def _feed_stdin(channel: Channel, stdin: IO[bytes] | None) -> Iterator[None]:
     if stdin is None:
-        channel.shutdown_write()
-        yield
-        close_channel(channel)
+        try:
+            channel.shutdown_write()
+            yield
+        finally:
+            close_channel(channel)
         return
     stop_reader, stop_writer = os.pipe()
     feeder = threading.Thread(target=_feed, args=(channel, stdin, stop_reader), daemon=True)

@@ -8,6 +8,7 @@ import os
 import pty
 import resource
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from queue import SimpleQueue
 import pytest
 
 from cloudgpu.access.ssh.execute import _as_terminal, run
+from cloudgpu.access.ssh.streams import exchange
 from cloudgpu.errors import Frozen, InvalidRequest, Unreachable
 from tests.access.sshserver import ROOT, wait_for
 
@@ -116,6 +118,21 @@ def test_input_arrives_from_a_file_whose_number_is_above_1023(connection, stream
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert streams["stdout"].getvalue() == b"all of it"
+
+
+def test_a_connection_that_breaks_while_the_end_of_input_is_sent_is_no_status(connection, streams):
+    with connection.session() as channel:
+        channel.exec_command("cat")
+        connection.transport.sock.shutdown(socket.SHUT_WR)
+        assert exchange(channel, **streams) is None
+
+
+def test_the_channel_is_closed_when_the_output_could_not_be_written(connection, streams):
+    with Path("/dev/full").open("wb", buffering=0) as streams["stdout"], connection.session() as channel:
+        channel.exec_command("echo x")
+        with pytest.raises(OSError, match="space"):
+            exchange(channel, **streams)
+        assert channel.closed
 
 
 def test_output_after_the_streams_were_closed_does_not_hide_the_status(connection, streams):
