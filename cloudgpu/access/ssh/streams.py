@@ -12,6 +12,7 @@ import contextlib
 import io
 import os
 import select
+import stat
 import threading
 from collections.abc import Iterator
 from typing import IO, Any, cast
@@ -20,7 +21,7 @@ from paramiko.channel import Channel
 from paramiko.message import Message
 from paramiko.sftp_client import SFTPClient
 
-from cloudgpu.access.ssh.transport import CONNECTION_ERRORS, SSHException, SshChannel, close_channel
+from cloudgpu.access.ssh.transport import CONNECTION_ERRORS, SshChannel, SSHException, close_channel
 
 
 class _NameMessage(Message):
@@ -60,14 +61,14 @@ def exchange(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes], stder
     """Send all of `stdin`, write what comes back, return the exit status; None when the channel ended without one.
 
     The status is 128 + n after signal n. Nothing is buffered: slow writing slows the command down. Reading `stdin` ends
-    with the command. Raises the OSError with which writing `stdout` or `stderr` failed. The channel is closed
-    afterwards.
+    with the command. Where it fails, the command gets the end of its input. Raises the OSError with which reading
+    `stdin` (not of a terminal) or writing `stdout` or `stderr` failed. The channel is closed afterwards.
     """
-    write_errors: list[OSError] = []
-    stderr_thread = threading.Thread(target=_copy_stderr, args=(channel, stderr, write_errors), daemon=True)
+    file_errors: list[OSError] = []
+    stderr_thread = threading.Thread(target=_copy_stderr, args=(channel, stderr, file_errors), daemon=True)
     stderr_thread.start()
     try:
-        with _feed_stdin(channel, stdin), _interruptible(channel):
+        with _feed_stdin(channel, stdin, file_errors), _interruptible(channel):
             while data := channel.recv(CHUNK_BYTES):
                 write_all(stdout, data)
             stderr_thread.join()
@@ -75,8 +76,8 @@ def exchange(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes], stder
             status = channel.recv_exit_status()
     except _LOST_WHILE_SENDING:
         return None
-    if write_errors:
-        raise write_errors[0]
+    if file_errors:
+        raise file_errors[0]
     return None if status < 0 else status
 
 
@@ -101,19 +102,19 @@ def _interruptible(channel: Channel) -> Iterator[None]:
         raise
 
 
-def _copy_stderr(channel: Channel, stderr: IO[bytes], write_errors: list[OSError]) -> None:
+def _copy_stderr(channel: Channel, stderr: IO[bytes], file_errors: list[OSError]) -> None:
     try:
         while data := channel.recv_stderr(CHUNK_BYTES):
             write_all(stderr, data)
     except OSError as error:
-        write_errors.append(error)
+        file_errors.append(error)
         close_channel(channel)
     except _LOST_WHILE_SENDING:
         close_channel(channel)
 
 
 @contextlib.contextmanager
-def _feed_stdin(channel: Channel, stdin: IO[bytes] | None) -> Iterator[None]:
+def _feed_stdin(channel: Channel, stdin: IO[bytes] | None, file_errors: list[OSError]) -> Iterator[None]:
     if stdin is None:
         try:
             channel.shutdown_write()
@@ -122,7 +123,7 @@ def _feed_stdin(channel: Channel, stdin: IO[bytes] | None) -> Iterator[None]:
             close_channel(channel)
         return
     stop_reader, stop_writer = os.pipe()
-    feeder = threading.Thread(target=_feed, args=(channel, stdin, stop_reader), daemon=True)
+    feeder = threading.Thread(target=_feed, args=(channel, stdin, stop_reader, file_errors), daemon=True)
     feeder.start()
     try:
         yield
@@ -133,24 +134,32 @@ def _feed_stdin(channel: Channel, stdin: IO[bytes] | None) -> Iterator[None]:
         os.close(stop_reader)
 
 
-def _feed(channel: Channel, stdin: IO[bytes], stop_reader: int) -> None:
+def _feed(channel: Channel, stdin: IO[bytes], stop_reader: int, file_errors: list[OSError]) -> None:
     with contextlib.suppress(*CONNECTION_ERRORS):  # the command has ended, or the connection: the reader sees which
-        while data := _read_input(stdin, stop_reader):
+        while data := _read_input(stdin, stop_reader, file_errors):
             channel.sendall(data)
         channel.shutdown_write()
 
 
-def _read_input(stdin: IO[bytes], stop_reader: int) -> bytes:
-    """Wait for input and return it; nothing at its end or when the other end of the pipe `stop_reader` is closed."""
+def _read_input(stdin: IO[bytes], stop_reader: int, file_errors: list[OSError]) -> bytes:
+    """Wait for input and return it; nothing at its end or when the other end of the pipe `stop_reader` is closed.
+
+    Nothing also where reading fails, which is added to `file_errors`. A terminal that went away has just ended.
+    """
     descriptor = _descriptor(stdin)
-    if descriptor is not None:
+    try:
+        if descriptor is None:
+            return stdin.read(CHUNK_BYTES)
         poller = select.poll()  # select() takes no descriptor above 1,023
         for polled_fd in (descriptor, stop_reader):
             poller.register(polled_fd, select.POLLIN)
         if stop_reader in dict(poller.poll()):
             return b""
         return os.read(descriptor, CHUNK_BYTES)
-    return stdin.read(CHUNK_BYTES)
+    except OSError as error:
+        if descriptor is None or not stat.S_ISCHR(os.fstat(descriptor).st_mode):
+            file_errors.append(error)
+        return b""
 
 
 def _descriptor(stdin: IO[bytes]) -> int | None:

@@ -120,6 +120,21 @@ def test_input_arrives_from_a_file_whose_number_is_above_1023(connection, stream
     assert streams["stdout"].getvalue() == b"all of it"
 
 
+def test_a_terminal_that_went_away_ends_the_input_of_the_command(connection, streams):
+    ours, theirs = pty.openpty()
+    os.close(theirs)
+    with os.fdopen(ours, "rb", buffering=0) as streams["stdin"]:  # reading it fails with EIO
+        assert run(connection, ["sh", "-c", "cat; exit 3"], **streams) == 3
+
+
+def test_a_file_that_cannot_be_read_to_its_end_is_an_error_when_the_command_has_ended(connection, streams):
+    # The first page of a process cannot be read: EIO.
+    memory = Path("/proc/self/mem")
+    with memory.open("rb", buffering=0) as streams["stdin"], pytest.raises(OSError, match="Input/output"):
+        run(connection, ["sh", "-c", "cat; echo ended"], **streams)
+    assert streams["stdout"].getvalue() == b"ended\n"
+
+
 def test_a_connection_that_breaks_while_the_end_of_input_is_sent_is_no_status(connection, streams):
     with connection.session() as channel:
         channel.exec_command("cat")
