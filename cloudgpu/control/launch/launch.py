@@ -24,7 +24,7 @@ from cloudgpu.control.launch.containers import filter_runnable
 from cloudgpu.control.launch.offers import Refusals, resolve, with_client_ssh_ingress
 from cloudgpu.control.launch.plan import PreparedLaunch
 from cloudgpu.control.lifecycle import timers
-from cloudgpu.control.lifecycle.failed_launch import terminate_failed_launch, terminate_surviving_node
+from cloudgpu.control.lifecycle.failed_launch import terminate_failed_launch, terminate_surviving_nodes
 from cloudgpu.control.lifecycle.lease import refresh_lease, set_lease
 from cloudgpu.control.lifecycle.start import UP_STATES, withdraw_requests
 from cloudgpu.control.session.accounts import is_forgotten
@@ -231,14 +231,17 @@ def _set_planned_lease(session: Session, prepared: PreparedLaunch, machine: Mach
 
 def _wait_for_all(session: Session, nodes: Sequence[Machine], *, already_existed: bool, wait: bool) -> list[Machine]:
     """Return the nodes once each is ready; where one of a new cluster does not come up, all are ended."""
+    ready: list[Machine] = []
     try:
-        ready = [_wait_until_ready(session, node, already_existed=already_existed, wait=wait) for node in nodes]
+        for node in nodes:
+            ready.append(_wait_until_ready(session, node, already_existed=already_existed, wait=wait))  # noqa: PERF401
         if wait and engine_of_machine(ready[0]) == "slurm":
             set_up_engine(session, ready)
     except (InvalidRequest, Unreachable) as error:
         if not already_existed and nodes[0].cluster is not None and not isinstance(error, AccessBlocked):
-            for node in reversed(nodes):
-                terminate_surviving_node(session, node, error)
+            # Where a node cannot be reached, its end was tried.
+            failed = nodes[len(ready)] if isinstance(error, Unreachable) and len(ready) < len(nodes) else None
+            terminate_surviving_nodes(session, nodes, error, failed)
         raise
     return ready
 

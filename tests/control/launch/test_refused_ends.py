@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
+from cloudgpu.control.launch.launch import _wait_for_all
 from cloudgpu.control.lifecycle.failed_launch import terminate_failed_launch
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_with_resources
 from cloudgpu.core.alerts.findings import machine_findings
 from cloudgpu.core.model.instances import TAG_ID
-from cloudgpu.errors import EndRefused, LedgerUnavailable, ProviderUnavailable, Unreachable
+from cloudgpu.errors import AuthFailed, EndRefused, LedgerUnavailable, ProviderUnavailable, Unreachable
 
 LIFT = "unlock it"
 
@@ -72,6 +73,37 @@ def test_a_launch_that_did_not_come_up_and_may_not_be_removed_says_what_lifts_th
     terminate_failed_launch(lab.session, row, fault)
     assert ("It was stopped instead" in fault.message, LIFT in fault.next) == (True, True)
     assert lab.machines() == []
+
+
+def up_with_lost_node(lab):
+    """Launch a cluster of which node 0 stopped while it was starting; return its nodes."""
+    nodes = lab.up(nodes=3, engine="none", name="train").nodes
+    lab.cloud.stop(nodes[0].provider_id)
+    return nodes
+
+
+def test_a_node_that_may_not_be_removed_says_what_lifts_that_and_its_end_is_tried_once(lab):
+    nodes = up_with_lost_node(lab)
+    refuse(lab, "terminate")
+    with pytest.raises(Unreachable, match="train-0 ended while it was starting") as raised:
+        _wait_for_all(lab.session, nodes, already_existed=False, wait=True)
+    assert raised.value.message.count("It is locked.") == 1
+    assert [one for one in nodes[1:] if f"{one.name} was ended with it." not in raised.value.message] == []
+    assert LIFT in raised.value.next
+    assert [one.id for one in lab.session.ledger.machines() if one.terminated_at is None] == [nodes[0].id]
+
+
+def test_the_ways_out_of_all_nodes_that_could_not_be_ended_are_named_once_each(lab):
+    nodes = up_with_lost_node(lab)
+    lab.cloud.fail_next("terminate", AuthFailed("not allowed"), times=2)
+    refuse(lab, "terminate")
+    with pytest.raises(Unreachable) as raised:
+        _wait_for_all(lab.session, nodes, already_existed=False, wait=True)
+    assert "It could not be removed (train-0 was not ended: it" in raised.value.message
+    assert "train-2 could not be ended (train-2 was not ended: it" in raised.value.message
+    assert "train-1 could not be ended (train-1 was not ended: It is locked." in raised.value.message
+    assert raised.value.next.count("Run: cloudgpu down train") == 1
+    assert LIFT in raised.value.next
 
 
 @pytest.mark.parametrize("refusal", [EndRefused("It is locked.", lifts=LIFT), ProviderUnavailable("Not now.")])

@@ -8,15 +8,16 @@ import pytest
 
 from cloudgpu.control.inventory.settle import settle_abandoned_launches
 from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded
-from cloudgpu.errors import AuthFailed, LedgerUnavailable, QuotaExceeded
+from cloudgpu.control.launch.launch import _wait_for_all
+from cloudgpu.errors import AuthFailed, LedgerUnavailable, QuotaExceeded, Unreachable
 from tests.control.launch.test_together import shared, up
 
 CLOUDS = 40_000  # bytes: the file of the fake cloud is a fifth of that, the ledger's is larger by then
 
 
 @pytest.fixture
-def full(lab):
-    """From the call on the ledger cannot grow; yields what gives the disk its room back."""
+def disk():
+    """Two functions: after the first the ledger cannot grow, the second gives the disk its room back."""
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill():
@@ -25,9 +26,16 @@ def full(lab):
     def empty():
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 
-    lab.cloud.fail_next("launch_together", fill)
-    yield empty
+    yield fill, empty
     empty()
+
+
+@pytest.fixture
+def full(lab, disk):
+    """From the call on the ledger cannot grow; what gives the disk its room back."""
+    fill, empty = disk
+    lab.cloud.fail_next("launch_together", fill)
+    return empty
 
 
 def test_every_machine_of_the_launch_is_ended_and_the_rows_are_settled_later(lab, full):
@@ -105,3 +113,22 @@ def test_the_nodes_before_a_refused_one_are_ended_though_that_cannot_be_recorded
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, most))
     assert lab.machines() == []
+
+
+def test_nodes_that_were_ended_without_a_record_are_said_to_be_ended_and_what_records_that(lab, disk):
+    fill, empty = disk
+    nodes = up(lab).nodes
+    lab.cloud.stop(nodes[0].provider_id)
+    lab.cloud.fail_next("terminate", fill)  # from the end of the first node on
+    try:
+        with pytest.raises(Unreachable, match="train-0 ended while it was starting") as raised:
+            _wait_for_all(lab.session, nodes, already_existed=False, wait=True)
+    finally:
+        empty()
+    fault = raised.value
+    assert lab.machines() == []
+    assert "could not be" not in fault.message
+    for node in nodes:
+        assert fault.message.count(f"{node.name} was ended and nothing of it is left, but the ledger") == 1
+    assert "cloudgpu down" not in fault.next
+    assert fault.next.count("The next cloudgpu command after that writes what waits in") == 1
