@@ -44,6 +44,7 @@ from cloudgpu.errors import (
     LedgerUnavailable,
     NoCapacity,
     ProviderUnavailable,
+    StopUnproved,
     Unreachable,
 )
 from cloudgpu.providers.abilities import Resolved, Taggable, needs_reaper_run
@@ -237,11 +238,13 @@ def _wait_for_all(session: Session, nodes: Sequence[Machine], *, already_existed
             ready.append(_wait_until_ready(session, node, already_existed=already_existed, wait=wait))  # noqa: PERF401
         if wait and engine_of_machine(ready[0]) == "slurm":
             set_up_engine(session, ready)
-    except (InvalidRequest, Unreachable) as error:
-        if not already_existed and nodes[0].cluster is not None and not isinstance(error, AccessBlocked):
-            # Where a node cannot be reached, its end was tried.
-            failed = nodes[len(ready)] if isinstance(error, Unreachable) and len(ready) < len(nodes) else None
-            terminate_surviving_nodes(session, nodes, error, failed)
+    except (InvalidRequest, Unreachable, LedgerUnavailable, StopUnproved) as error:
+        failed = nodes[len(ready)] if len(ready) < len(nodes) else None
+        # Without a ledger for the engine's set-up, the nodes stay: the same `up` again goes on.
+        nodes_stay = isinstance(error, AccessBlocked) or (failed is None and isinstance(error, LedgerUnavailable))
+        if not already_existed and nodes[0].cluster is not None and not nodes_stay:
+            # The end of the node that failed has been tried, except where its request is not valid.
+            terminate_surviving_nodes(session, nodes, error, None if isinstance(error, InvalidRequest) else failed)
         raise
     return ready
 

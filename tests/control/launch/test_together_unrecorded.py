@@ -132,3 +132,17 @@ def test_nodes_that_were_ended_without_a_record_are_said_to_be_ended_and_what_re
         assert fault.message.count(f"{node.name} was ended and nothing of it is left, but the ledger") == 1
     assert "cloudgpu down" not in fault.next
     assert fault.next.count("The next cloudgpu command after that writes what waits in") == 1
+
+
+def test_no_node_runs_on_when_the_ledger_goes_away_while_one_comes_up(lab, disk):
+    fill, empty = disk
+    nodes = up(lab).nodes
+    lab.cloud.stop(nodes[1].provider_id)  # that it stopped cannot be recorded
+    fill()
+    try:
+        with pytest.raises(EndedUnrecorded, match="train-1 was ended and nothing of it is left") as raised:
+            _wait_for_all(lab.session, nodes[1:], already_existed=False, wait=True)
+    finally:
+        empty()
+    assert [machine.id for machine in lab.machines()] == [nodes[0].provider_id]
+    assert "train-2 was ended and nothing of it is left, but the ledger" in raised.value.message
