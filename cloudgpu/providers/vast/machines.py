@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -86,20 +86,21 @@ def find_by_token(vast: Vast, token: str) -> Raw | None:
 
     By the exact label first, in one call; then by the token in all labels, since tags change the label.
     """
-    labelled = find_by_label(vast, token)
-    if labelled is not None:
-        return labelled
-    contracts = (
-        contract
-        for contract in all_contracts(vast)
-        if str(contract.get("label") or "").split(" ")[0] == f"{LABEL_PREFIX}{token}"
-    )
-    return next(map(_complete, contracts), None)
+    return find_by_label(vast, token) or _with_token(all_contracts(vast), token)
 
 
 def find_by_label(vast: Vast, token: str) -> Raw | None:
-    """Return the contract with the original label of a launch. One call."""
-    return next(map(_complete, all_contracts(vast, {"label": {"eq": f"{LABEL_PREFIX}{token}"}})), None)
+    """Return the contract with the original label of a launch. One call.
+
+    The answer is checked: whoever took another contract for the launch's could destroy it.
+    """
+    return _with_token(all_contracts(vast, {"label": {"eq": f"{LABEL_PREFIX}{token}"}}), token)
+
+
+def _with_token(contracts: Iterable[Raw], token: str) -> Raw | None:
+    """Return the first of these contracts whose label begins with a launch's token; None for none."""
+    own = (contract for contract in contracts if _parse_label(contract)[0] == f"{LABEL_PREFIX}{token}")
+    return next(map(_complete, own), None)
 
 
 def terminate(vast: Vast, id: str) -> None:  # noqa: A002

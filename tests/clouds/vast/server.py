@@ -46,6 +46,7 @@ class VastServer(RestServer):
         self.malformed: list[str] = []
         self.keys = {KEY: USER}
         self.deposit: Decimal | None = Decimal(100)
+        self.filters_lists = True  # whether the live listing filters by labels was never seen: tests let it not do so
         self.boot: Callable[[Contract], object] = lambda _: None  # told when a container begins and ends to run
         self.halt: Callable[[Contract], object] = lambda _: None
 
@@ -205,8 +206,9 @@ class VastServer(RestServer):
     def _list(self, call: Call, _request: Request) -> Reply:
         filters = json.loads(call.query.get("select_filters", "{}"))
         rows = [one.shown() for one in self.contracts.values() if one.ended is None and one.listed]
-        rows = [row for row in rows if all(market.OPERATORS[word](row[name], value)
-                for name, wanted in filters.items() for word, value in wanted.items())]  # fmt: skip
+        if self.filters_lists:
+            rows = [row for row in rows if all(market.OPERATORS[word](row[name], value)
+                    for name, wanted in filters.items() for word, value in wanted.items())]  # fmt: skip
         begin, limit = int(call.query.get("after_token", "0")), int(call.query.get("limit", PAGE))
         page = rows[begin : begin + limit]
         more = str(begin + limit) if begin + limit < len(rows) else None

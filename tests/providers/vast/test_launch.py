@@ -118,6 +118,25 @@ def test_a_replay_from_a_home_that_has_sent_nothing_finds_the_offer_taken_by_its
     assert len(vast.living()) == 1
 
 
+@pytest.mark.parametrize("refusal", [{"error": "internal", "status": 500}, {"error": "no_such_ask", "status": 404}])
+def test_a_listing_that_ignores_the_filter_gives_no_launch_another_contract(vast, lab, refusal):
+    theirs = launched(lab, attempt_of(lab, key="theirs"))
+    lab.stop(theirs.id)
+    vast.filters_lists = False
+    vast.faults.add("rent", **refusal)
+    with pytest.raises((LaunchUncertain, NoCapacity)):
+        launched(lab, attempt_of(lab, key="ours"))
+    assert [str(one.id) for one in vast.living()] == [theirs.id]
+    assert not vast.called("destroy")
+
+
+def test_a_listing_that_ignores_the_filter_still_finds_the_launch(vast, lab):
+    launched(lab, attempt_of(lab, key="theirs"))
+    vast.filters_lists = False
+    vast.faults.lose_reply("rent")
+    assert launched(lab, attempt_of(lab, key="ours")).id == "20000002"
+
+
 def test_a_label_with_changed_tags_still_names_its_launch(vast, lab, tmp_path):
     attempt = attempt_of(lab)
     made = launched(lab, attempt)
