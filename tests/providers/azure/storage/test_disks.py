@@ -158,6 +158,39 @@ def test_a_name_that_another_ledger_bears_is_refused(account, azure_arm, sdk):
         imaging.save_image(azure, ID, "tuned-1", {**IMAGE, TAG_LEDGER: "led-2"})
 
 
+def begun(azure, server, tags=IMAGE):
+    """Return the snapshot with which an image begins, whose copy of the disk is not complete yet."""
+    server.dwell(disk=30)
+    assert imaging.save_image(azure, ID, "tuned-1", tags).kind is Kind.SNAPSHOT
+    server.advance(60)
+    (snapshot,) = server.resources("Microsoft.Compute/snapshots")
+    facts = server.model.get(snapshot).facts
+    facts["completionPercent"] = 0.0  # that Azure shows 0 as the copy begins is a belief
+    return facts
+
+
+def test_a_snapshot_of_which_nothing_is_copied_yet_makes_no_image(account, azure_arm, sdk):
+    azure = account()
+    launch(sdk)
+    snapshot = begun(azure, azure_arm)
+    assert imaging.save_image(azure, ID, "tuned-1", IMAGE).kind is Kind.SNAPSHOT
+    assert not azure_arm.called("Images.CreateOrUpdate")
+    snapshot["completionPercent"] = 100.0
+    assert saved(azure, azure_arm).name == "tuned"
+
+
+def test_a_snapshot_of_another_machine_under_the_name_makes_no_image_of_this_one(account, azure_arm, sdk):
+    azure = account()
+    launch(sdk)
+    snapshot = begun(azure, azure_arm, {**IMAGE, TAG_ID: "cg-earlier"})
+    snapshot["completionPercent"] = 100.0
+    with pytest.raises(InvalidRequest, match="another machine") as refused:
+        imaging.save_image(azure, ID, "tuned-1", {**IMAGE, TAG_ID: "cg-now"})
+    assert "cloudgpu image rm tuned" in refused.value.next
+    assert not azure_arm.called("Images.CreateOrUpdate")
+    assert saved(azure, azure_arm, tags={**IMAGE, TAG_ID: "cg-earlier"}).name == "tuned"
+
+
 @pytest.mark.parametrize("source", [f"eastus/{OTHER}", f"eastus/{OTHER}/disks/none", "eastus/what", "nowhere"])
 def test_what_is_not_there_makes_no_image(account, azure_arm, source):
     with pytest.raises((InstanceNotFound, InvalidRequest)):
