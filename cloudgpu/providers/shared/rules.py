@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from cloudgpu.catalog import driver_for, instance_type, public_images
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.gpus import PublicImage
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER
 from cloudgpu.core.model.launch import LaunchRequest, Network
 from cloudgpu.core.model.offers import Accelerator, MachineConfiguration, Requirements, same_gpu
 from cloudgpu.core.values.network import MIN_PREFIX_LENGTH
@@ -180,6 +181,21 @@ def disk_gb(requested: int | None, image: str, minimum: int, *, default: int, ma
         value=str(requested),
         next=f"Ask for {max(1, minimum)} to {maximum} GB.",
     )
+
+
+def check_saved_image(name: str, found: Mapping[str, str], tags: Mapping[str, str], region: str) -> None:
+    """Raise InvalidRequest where an image or snapshot that was found by its name is not the one to be saved.
+
+    `found` are its tags, `tags` those that the image gets. It may be of another ledger, or of another machine: somebody
+    else saves under the same name just now, or a snapshot was left whose image was never made.
+    """
+    if found.get(TAG_LEDGER) != tags.get(TAG_LEDGER):
+        message = f"An image called {name} is in {region} already, and it is not of this ledger."
+        raise InvalidRequest(message, field="--name", value=name, next="Choose another --name.")
+    if found.get(TAG_ID) and tags.get(TAG_ID) and found[TAG_ID] != tags[TAG_ID]:
+        message = f"An image called {name} is in {region} already, and it is of another machine."
+        remedy = f"Choose another --name, or remove that one: cloudgpu image rm {found.get(TAG_IMAGE, name)}"
+        raise InvalidRequest(message, field="--name", value=name, next=remedy)
 
 
 def requested_region(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.instances import TAG_VOLUME
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.aws import ids
@@ -15,6 +15,7 @@ from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.errors import code_of
 from cloudgpu.providers.aws.storage.disks import image, remove, snapshot, tag_specifications
 from cloudgpu.providers.shared.errors import Tolerating
+from cloudgpu.providers.shared.rules import check_saved_image
 
 Raw = Mapping[str, Any]  # a resource as AWS describes it
 _NAME_EXISTS = "InvalidAMIName.Duplicate"
@@ -36,6 +37,7 @@ def save_image(aws: Aws, source_id: str, name: str, tags: Mapping[str, str], *, 
     if machine is not None:
         return _image_machine(aws, region, machine[1], name, tags, restart=restart)
     raw = _snapshot_named(aws, region, name) or _begin_snapshot(aws, region, source_id, name, tags)
+    check_saved_image(name, tags_of(raw), tags, region)
     if raw["State"] == "completed":
         return _register(aws, region, raw, name, tags)
     resource = snapshot(aws, region, raw)
@@ -52,8 +54,7 @@ def _image_named(aws: Aws, region: str, name: str) -> Raw | None:
 
 
 def _check_image(aws: Aws, region: str, raw: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
-    if tags_of(raw).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
-        raise _name_taken_error(name, region)
+    check_saved_image(name, tags_of(raw), tags, region)
     created = image(aws, region, raw)
     if raw["State"] not in ("failed", "error", "invalid"):
         return created
@@ -172,11 +173,6 @@ def _register(aws: Aws, region: str, raw: Raw, name: str, tags: Mapping[str, str
     }
     _send_create(aws, region, "RegisterImage", name, lambda client: client.register_image(**parameters))
     return _read_image(aws, region, name, tags)
-
-
-def _name_taken_error(name: str, region: str) -> InvalidRequest:
-    message = f"An image called {name} is in {region} already, and it is not of this ledger."
-    return InvalidRequest(message, field="--name", value=name, next="Choose another --name.")
 
 
 def _not_found_error(source_id: str) -> InstanceNotFound:

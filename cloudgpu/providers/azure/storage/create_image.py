@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.instances import TAG_VOLUME
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import groups, ids
@@ -26,6 +26,7 @@ from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.storage import disks, gallery, resources as refs
 from cloudgpu.providers.azure.storage.resources import ResourceRef
+from cloudgpu.providers.shared.rules import check_saved_image
 
 Raw = Mapping[str, Any]
 _TRUSTED_LAUNCH = "trustedlaunch"
@@ -157,19 +158,7 @@ def _send_put(azure: Azure, operations: Any, ref: ResourceRef, body: Raw) -> Non
 
 
 def _check_ours(raw: Raw, ref: ResourceRef, tags: Mapping[str, str]) -> None:
-    """Raise InvalidRequest where the image or the snapshot of this name is of another ledger, or another machine.
-
-    A snapshot stays where its image was never made: that of an earlier machine is not the disk of this one.
-    """
-    found_tags = raw.get("tags") or {}
-    if found_tags.get(TAG_LEDGER) != tags.get(TAG_LEDGER):
-        message = f"An image called {ref.name} is in {raw['location']} already, and it is not of this ledger."
-        raise InvalidRequest(message, field="--name", value=ref.name, next="Choose another --name.")
-    machine_ids = {machine_id for machine_id in (found_tags.get(TAG_ID), tags.get(TAG_ID)) if machine_id}
-    if len(machine_ids) > 1:
-        message = f"An image called {ref.name} of another machine was begun in {raw['location']}."
-        remedy = f"Choose another --name, or remove that one: cloudgpu image rm {found_tags.get(TAG_IMAGE, ref.name)}"
-        raise InvalidRequest(message, field="--name", value=ref.name, next=remedy)
+    check_saved_image(ref.name, raw.get("tags") or {}, tags, str(raw["location"]))
 
 
 def _not_found_error(source_id: str) -> InstanceNotFound:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.instances import TAG_VOLUME
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
@@ -23,6 +23,7 @@ from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.operations import wait_for
 from cloudgpu.providers.gcp.storage.disks import DISKS, image, remove
 from cloudgpu.providers.gcp.storage.resources import if_found, our_tags, parse_id
+from cloudgpu.providers.shared.rules import check_saved_image
 
 Raw = Mapping[str, Any]
 MAX_NAME_LENGTH = 63  # characters of a name at Google
@@ -60,9 +61,7 @@ def _get_image(gcp: Gcp, image_name: str) -> Raw | None:
 
 
 def _image_resource(gcp: Gcp, raw: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
-    if our_tags(raw).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
-        message = f"The project has an image called {name} already, and it is not of this ledger."
-        raise InvalidRequest(message, field="--name", value=name, next="Choose another --name.")
+    check_saved_image(name, our_tags(raw), tags, f"the project {gcp.project}")
     resource = image(gcp, raw)
     if raw.get("status") != "FAILED":
         return resource

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Volume
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.model.resources import Kind
@@ -173,6 +173,36 @@ def test_a_name_of_another_ledgers_image_is_refused(cloud):
     saved(cloud, disk.id)
     with pytest.raises(InvalidRequest, match="not of this ledger"):
         cloud.save_image(disk.id, NAME, {TAG_LEDGER: "led-2"})
+
+
+def test_an_image_of_another_machine_under_the_name_is_not_taken_for_that_of_this_one(cloud, ec2):
+    name, tags = "cloudgpu-led-1-mine", {TAG_LEDGER: "led-1", TAG_IMAGE: "mine"}
+    saved(cloud, machine(), name, {**tags, TAG_ID: "cg-first"})
+    with pytest.raises(InvalidRequest, match="another machine") as refused:
+        cloud.save_image(machine(), name, {**tags, TAG_ID: "cg-second"})
+    assert "cloudgpu image rm mine" in refused.value.next
+    assert len(images(ec2)) == 1
+
+
+def test_a_snapshot_of_another_machine_under_the_name_becomes_no_image_of_this_one(cloud, ec2):
+    disk = left_disk(cloud)
+    ec2.create_snapshot(
+        VolumeId=disk.id.partition("/")[2],
+        TagSpecifications=[
+            {
+                "ResourceType": "snapshot",
+                "Tags": [
+                    {"Key": "Name", "Value": NAME},
+                    {"Key": TAG_LEDGER, "Value": "led-1"},
+                    {"Key": TAG_ID, "Value": "cg-first"},
+                    {"Key": TAG_BOOT, "Value": "x86_64_sda1_none"},
+                ],
+            }
+        ],
+    )
+    with pytest.raises(InvalidRequest, match="another machine"):
+        cloud.save_image(disk.id, NAME, OURS)
+    assert images(ec2) == []
 
 
 @pytest.mark.parametrize("source", ["us-east-1/vol-0123456789abcdef0", "us-east-1/i-0123456789abcdef0", "x", "a/b"])

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.model.resources import Kind
@@ -173,6 +173,13 @@ def test_a_name_that_something_else_bears_is_refused(gcp, cloud):
     cloud.save_image(id_, NAME, TAGS)
     with pytest.raises(InvalidRequest, match="not of this ledger"):
         cloud.save_image(id_, NAME, {**TAGS, TAG_LEDGER: "led-2"})
+
+
+def test_an_image_of_another_machine_under_the_name_is_not_taken_for_that_of_this_one(gcp, cloud):
+    cloud.save_image(machine(gcp), NAME, {**TAGS, TAG_IMAGE: "trained"})
+    with pytest.raises(InvalidRequest, match="another machine") as refused:
+        cloud.save_image(machine(gcp, "cg-2"), NAME, {**TAGS, TAG_IMAGE: "trained", TAG_ID: "cg-2"})
+    assert "cloudgpu image rm trained" in refused.value.next
 
 
 def test_an_image_that_failed_is_removed_and_said(gcp, cloud):
