@@ -104,6 +104,7 @@ class FetchedResults:
 
     `files` is what the machine has; other files in the local directory are of earlier fetches. `bytes` is their size,
     `sent` the bytes transferred. `skipped` is (path, reason) of what cannot be copied, as links out of the directory.
+    `links` are the paths of the links.
     """
 
     files: tuple[CopiedFile, ...]
@@ -112,6 +113,7 @@ class FetchedResults:
     is_complete: bool
     why: str = ""
     skipped: tuple[tuple[str, str], ...] = ()
+    links: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +242,8 @@ class RemoteJob:
             os.sync()  # the machine may be terminated for it
         changed = ", ".join(manifest.changed[:3]) or "some of the files"
         reason = "" if is_complete else f"{changed} changed while they were fetched"
-        return FetchedResults(manifest.files, manifest.size, sent, is_complete, reason, manifest.skipped)
+        links = tuple(path for path, _ in manifest.links)
+        return FetchedResults(manifest.files, manifest.size, sent, is_complete, reason, manifest.skipped, links)
 
     def copy(self, kind: str, files: Sequence[CopiedFile], local_dir: Path, delivered: Path | None = None) -> Copied:
         """Copy the files that are neither in `local_dir` nor, by an earlier fetch, in `delivered`.

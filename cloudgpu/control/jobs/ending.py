@@ -49,7 +49,8 @@ def fetch_results(session: Session, job: Job, machine: Machine, remote: Callable
         fetched = sync(remote(), directory_of(session, job), session.clock().timestamp())
         if not fetched.is_complete:
             raise Unreachable(f"The results of {job.name} are not whole: {fetched.why}.", field="name", value=job.name)
-        target, file_count, total_bytes = deliver(session, job, [file.path for file in fetched.files])
+        paths = [*(file.path for file in fetched.files), *fetched.links]
+        target, file_count, total_bytes = deliver(session, job, paths)
     except InvalidRequest as error:
         _stop_with_results(session, job, machine, error)
         raise

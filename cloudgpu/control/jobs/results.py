@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from stat import S_ISLNK
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.computer import hostname
@@ -15,7 +16,7 @@ from cloudgpu.core.jobs.notice import MeasuredCopies
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from cloudgpu.access.jobs.remote import FetchedResults, RemoteJob
     from cloudgpu.control.session.session import Session
@@ -89,7 +90,8 @@ def _interrupted_target(directory: Path) -> Path | None:
 def deliver(session: Session, job: Job, relative_paths: Sequence[str]) -> tuple[Path, int, int]:
     """Move these copied results to where the user wants them; return that directory, and how many files and bytes.
 
-    May be interrupted and called again. Raises InvalidRequest where they cannot be written.
+    Links are moved as links, and not counted. May be interrupted and called again. Raises InvalidRequest where they
+    cannot be written.
     """
     source, parent = directory_of(session, job) / "results", results_directory(session, job)
     try:
@@ -98,8 +100,7 @@ def deliver(session: Session, job: Job, relative_paths: Sequence[str]) -> tuple[
             if (source / name).exists() or (source / name).is_symlink():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 _move(source / name, target)
-        delivered = [parent / name for name in relative_paths]
-        return parent, len(delivered), sum(file.lstat().st_size for file in delivered)
+        return parent, *_count([parent / name for name in relative_paths])
     except OSError as error:
         raise InvalidRequest(
             f"The results of {job.name} cannot be written to {parent}: {error.strerror}.",
@@ -119,13 +120,20 @@ def deliver_copied(session: Session, job: Job) -> tuple[Path, int, int] | None:
     if not source.is_dir() and not (job_directory / "place").exists():
         return None
     target, *_ = deliver(session, job, [str(path.relative_to(source)) for path in _walk_files(source)])
-    delivered = list(_walk_files(target))
-    return target, len(delivered), sum(file.lstat().st_size for file in delivered)
+    return target, *_count(_walk_files(target))
+
+
+def _count(paths: Iterable[Path]) -> tuple[int, int]:
+    """Return how many of these are files, and their bytes; links are none. Raises OSError for one that is missing."""
+    sizes = [status.st_size for path in paths if not S_ISLNK((status := path.lstat()).st_mode)]
+    return len(sizes), sum(sizes)
 
 
 def _walk_files(directory: Path) -> Iterator[Path]:
-    for top, _, names in os.walk(directory):
-        yield from (Path(top) / name for name in sorted(names))
+    """Yield the files below a directory, and the links, those to directories too."""
+    for top, directories, names in os.walk(directory):
+        links = (name for name in directories if (Path(top) / name).is_symlink())
+        yield from (Path(top) / name for name in sorted([*names, *links]))
 
 
 def _move(path: Path, target: Path) -> None:

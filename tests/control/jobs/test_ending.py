@@ -49,6 +49,16 @@ def test_it_counts_what_was_delivered_before_the_rest(lab, job, tmp_path):
     assert fetched(closed) == [(2, 10, str(tmp_path / "work" / "results" / "fox"))]
 
 
+def test_links_of_the_last_copy_are_delivered_too_and_count_as_no_files(lab, job, tmp_path):
+    copies = lab.home / "jobs" / job.id / "results"
+    (copies / "latest").symlink_to("run")
+    (copies / "best").symlink_to("run/one")
+    closed = close_job(lab.session, job, None, "its machine is gone")
+    place = tmp_path / "work" / "results" / "fox"
+    assert fetched(closed) == [(2, 10, str(place))]
+    assert [str((place / name).readlink()) for name in ("latest", "best")] == ["run", "run/one"]
+
+
 def test_a_directory_of_that_name_that_another_job_has_filled_is_left_alone(lab, job, tmp_path):
     there = tmp_path / "work" / "results" / "fox"
     there.mkdir(parents=True)

@@ -203,6 +203,19 @@ def test_results_that_this_computer_has_no_place_for_stay_where_they_are_until_i
     assert (desk.work / "out" / "blocked" / "r").read_text() == "1\n"
 
 
+def test_links_among_the_results_come_back_as_links(desk):
+    """A training often names its best and its latest result by a link."""
+    makes = "mkdir -p run-1; echo 1 > run-1/r; ln -s run-1 latest; ln -s run-1/r best; echo 2 > sum"
+    job, _, _ = desk.run("sh", "-c", f"mkdir -p $CLOUDGPU_RESULTS; cd $CLOUDGPU_RESULTS; {makes}", on="desk", name="ln")
+    place = desk.work / "results" / "ln"
+    assert (job.fetched.whole, job.fetched.files, job.fetched.bytes) == (True, 2, 4)
+    assert {one.name: str(one.readlink()) for one in place.iterdir() if one.is_symlink()} == {
+        "latest": "run-1",
+        "best": "run-1/r",
+    }
+    assert (place / "latest" / "r").read_text() == "1\n"
+
+
 @pytest.mark.soak
 def test_results_of_another_job_of_that_name_are_left_alone(desk):
     says = "mkdir -p $CLOUDGPU_RESULTS; echo $CLOUDGPU_JOB > $CLOUDGPU_RESULTS/r"
