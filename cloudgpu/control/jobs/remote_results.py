@@ -79,9 +79,8 @@ def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], sta
     directory, now = directory_of(session, job), session.clock().timestamp()
     last_sync_s, began_at = last_sync(directory), job.attempts[-1].began_at
     interval_start = last_sync_s if last_sync_s is not None else (began_at.timestamp() if began_at else now)
-    is_due = now - interval_start >= (
-        min(NOTICED_SYNC_INTERVAL_S, job.spec["every_s"]) if state.notice else job.spec["every_s"]
-    )
+    interval_s = min(NOTICED_SYNC_INTERVAL_S, job.spec["every_s"]) if state.notice else job.spec["every_s"]
+    is_due = not 0 <= now - interval_start < interval_s  # a copy in the future: the clock was set back since
     if stores_remotely(job):
         ensure_uploads(session, job, remote(), state)
     if is_due and not stores_remotely(job):

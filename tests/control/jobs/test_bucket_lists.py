@@ -15,7 +15,7 @@ from cloudgpu.control.jobs.buckets.data import data_transfers
 from cloudgpu.control.jobs.buckets.results import MIN_VALIDITY_S, job_bucket, remove_all_but_results
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.remote_results import sync_if_due
-from cloudgpu.control.jobs.store import job_by_id
+from cloudgpu.control.jobs.store import directory_of, job_by_id, last_sync, record_sync
 from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState, Uploads
 from cloudgpu.core.jobs.steps import JobAction, Step
@@ -61,6 +61,18 @@ def test_copies_that_a_newer_one_has_replaced_are_removed_while_the_command_runs
     seen = RemoteState(Phase.RUNNING, now, uploads=Uploads(True, now + MIN_VALIDITY_S + 1, now, False, ""))
     sync_if_due(lab.session, job_by_id(lab.session, job.id), lambda: RemoteJob(connection, job.id, 1), seen)
     assert [one for one in in_bucket(s3, job) if one in (*old, newest)] == [newest]
+
+
+def test_a_copy_that_was_made_by_a_clock_that_was_ahead_does_not_delay_the_next_one(lab, s3, connection):
+    """Until that clock's time comes, a day of work would be lost with the machine."""
+    job, _ = running(lab, results_to=TO, every="10m")
+    *_, newest = state(s3, job, 1, 1, 2)
+    now, directory = lab.clock().timestamp(), directory_of(lab.session, job)
+    record_sync(directory, now + timedelta(days=1).total_seconds())
+    seen = RemoteState(Phase.RUNNING, now, uploads=Uploads(True, now + MIN_VALIDITY_S + 1, now, False, ""))
+    sync_if_due(lab.session, job_by_id(lab.session, job.id), lambda: RemoteJob(connection, job.id, 1), seen)
+    assert [key for key in in_bucket(s3, job) if key.startswith("state/1-")] == [newest]
+    assert last_sync(directory) == now
 
 
 def test_what_is_not_of_the_results_is_removed_and_their_list_stays(lab, s3):
