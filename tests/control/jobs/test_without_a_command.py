@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from datetime import timedelta
 
@@ -14,9 +15,11 @@ from cloudgpu.control.jobs.deadline.choice import _usable_offers
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
+from cloudgpu.control.jobs.slurm.events import read_completion_log
 from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
+from cloudgpu.core.clusters.layout import cluster_id, engine_files
 from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.model.instances import State as Phase
@@ -193,3 +196,29 @@ def test_what_a_taken_machine_has_left_does_not_wait_for_the_next_one_of_a_job_w
     found = carry(lab, job)
     assert (found.job.is_open, found.job.attempts[0].interrupted) == (True, True)
     assert lab.cloud.resources().items == ()
+
+
+def test_what_a_shell_prints_by_itself_is_no_part_of_slurms_log(desk, tmp_path, monkeypatch):
+    machine, tools = desk("").up().machine, tmp_path / "tools"
+    tools.mkdir()
+    # As a ~/.bashrc that greets: Debian's bash reads it for a command over SSH, too.
+    (tools / "sh").write_text('#!/bin/sh\necho Welcome\nexec /bin/sh "$@"\n')
+    (tools / "sh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    server = Server(tmp_path / "cluster")
+    server.root.mkdir()
+    (server.root / "connections").touch()
+    (tools / "date").write_text("#!/bin/sh\necho -0330\n")
+    (tools / "date").chmod(0o755)
+    behind = -timedelta(hours=3, minutes=30)
+    try:
+        with connect(server.start().pin().target, timeout=10) as connection:
+            assert read_completion_log(connection, machine) == ("", behind)
+            log = server.home / engine_files(cluster_id(machine)).records
+            log.parent.mkdir(parents=True)
+            log.write_text("JobId=1 UserId=ada(1000)\n")
+            assert read_completion_log(connection, machine) == ("JobId=1 UserId=ada(1000)\n", behind)
+            (tools / "date").write_text("#!/bin/sh\n")  # times without a zone say nothing
+            assert read_completion_log(connection, machine)[0] == ""
+    finally:
+        server.kill()

@@ -5,6 +5,7 @@ An external job is one that somebody submitted to a cluster's Slurm directly, wi
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
@@ -30,6 +31,8 @@ CONNECT_TIMEOUT_S = 3.0  # to read the completion log before a cluster is termin
 REASON_INTERVAL = timedelta(minutes=10)  # between events that differ only in why a job waits
 _TRANSITION_STATES = ("CONFIGURING", "COMPLETING", "STAGE_OUT", "SIGNALING")
 MAX_BYTES = 4_000_000  # of Slurm's completion log, from its end: the newest jobs
+# What `date +%z` prints; a greeting of the machine's shell may stand before it.
+_ZONE_LINE = re.compile(r"^(?P<sign>[+-])(?P<hours>\d\d)(?P<minutes>\d\d)\n", re.MULTILINE)
 
 
 def slurm_state_event(job: Job, state: SlurmJobState, ids_by_name: Mapping[str, str], now: datetime) -> Draft | None:
@@ -86,16 +89,19 @@ def _from_epoch(epoch_s: float | None) -> datetime | None:
 def read_completion_log(connection: Connection, machine: Machine) -> tuple[str, timedelta]:
     """Return the text of Slurm's completion log on node 0 of a cluster, and how far its time zone is ahead of UTC.
 
-    The log has a line for each job that ended. Empty where there is no log. Raises Unreachable.
+    The log has a line for each job that ended. Empty where there is no log, or the time zone cannot be read. Raises
+    Unreachable.
     """
     from cloudgpu.access.ssh.execute import run
 
     path, out = engine_files(cluster_id(machine)).records, BytesIO()
     script = f'date +%z; tail -c {MAX_BYTES} "$HOME/{path}" 2>/dev/null || true'
     run(connection, ("sh", "-c", script), stdin=None, stdout=out, stderr=BytesIO())
-    zone, _, text = out.getvalue().decode("utf-8", "replace").partition("\n")
-    hours, minutes = int(zone[:3] or 0), int(zone[0:1] + zone[3:5] if zone[3:5] else 0)
-    return text, timedelta(hours=hours, minutes=minutes)
+    zone = _ZONE_LINE.search(text := out.getvalue().decode("utf-8", "replace"))
+    if zone is None:
+        return "", timedelta(0)
+    ahead = timedelta(hours=int(zone["hours"]), minutes=int(zone["minutes"]))
+    return text[zone.end() :], -ahead if zone["sign"] == "-" else ahead
 
 
 def external_job_events(
