@@ -11,12 +11,14 @@ import pytest
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.control.inventory.sync import sync_all
+from cloudgpu.control.jobs.cancel import request_cancel
 from cloudgpu.control.jobs.deadline.choice import _usable_offers
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.slurm.events import read_completion_log
 from cloudgpu.control.jobs.store import job_by_id
+from cloudgpu.control.jobs.watch import reconcile_all
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
 from cloudgpu.core.clusters.layout import cluster_id, engine_files
@@ -222,3 +224,16 @@ def test_what_a_shell_prints_by_itself_is_no_part_of_slurms_log(desk, tmp_path, 
             assert read_completion_log(connection, machine)[0] == ""
     finally:
         server.kill()
+
+
+def test_a_defect_in_one_job_keeps_no_other_one_from_its_end(desk):
+    """Else the machines of all jobs were billed until somebody had found it."""
+    lab = desk("")
+    jobs = {name: asked(lab, name=name) for name in ("owl", "fox")}
+    (lab.home / "jobs" / jobs["owl"].id / "place").write_bytes(b"\xff")  # no text, as a failing disk leaves one
+    for job in jobs.values():
+        request_cancel(lab.session, job)
+    for _ in range(2):
+        results = {before.name: result for before, result in reconcile_all(lab.session, {})}
+    assert "Internal error: UnicodeDecodeError" in results["owl"].error.message
+    assert (results["owl"].job.is_open, job_by_id(lab.session, jobs["fox"].id).is_open) == (True, False)
