@@ -171,7 +171,7 @@ def _copy(sessions: _Sessions, paths: CopyPaths, progress: Progress) -> Copied:
     with sessions.session() as session:
         source, target = _source_and_target(session, paths)
         plan = plan_copy(source, paths.sources, target, paths.destination)
-        failed = list(plan.failed)
+        failed: list[InvalidRequest] = list(plan.failed)
         case_clashes = case_clashes_in(plan.items)
         directories, files = _prepare(target, plan.items, case_clashes, failed)
         transfer = _Transfer(sessions, paths, progress, sum(item.entry.size for item in files), case_clashes)
@@ -179,13 +179,16 @@ def _copy(sessions: _Sessions, paths: CopyPaths, progress: Progress) -> Copied:
     with sessions.session() as session:
         _, target = _source_and_target(session, paths)
         for item in reversed(directories):  # innermost first: writing into a directory changes its time
-            with explain_path_errors(target, item.target, "written"):
-                target.set_attributes(item.target, item.entry)
+            try:
+                with explain_path_errors(target, item.target, "written"):
+                    target.set_attributes(item.target, item.entry)
+            except InvalidRequest as error:  # all files have arrived
+                failed.append(error)
     return Copied(len(files) - len(path_errors), transfer.bytes_done, plan.skipped, (*failed, *path_errors))
 
 
 def _prepare(
-    target: Endpoint, items: Sequence[Item], case_clashes: frozenset[str], failed: list[PathFailed]
+    target: Endpoint, items: Sequence[Item], case_clashes: frozenset[str], failed: list[InvalidRequest]
 ) -> tuple[list[Item], list[Item]]:
     """Make the directories; return the new ones, and the files whose directory exists."""
     directories, files, unusable = [], [], set()

@@ -34,10 +34,10 @@ def sides(served, tmp_path):
     here.mkdir()
 
     def between(upload):
-        def move(name="tree", destination=""):
+        def move(name="tree", destination="", **more):
             if upload:
-                return copy(connection, [f"{here}/{name}"], f"box:{there.name}/{destination}")
-            return copy(connection, [f"box:{there.name}/{name}"], f"{here}/{destination}")
+                return copy(connection, [f"{here}/{name}"], f"box:{there.name}/{destination}", **more)
+            return copy(connection, [f"box:{there.name}/{name}"], f"{here}/{destination}", **more)
 
         return *((here, there) if upload else (there, here)), move
 
@@ -129,6 +129,25 @@ def test_a_path_that_cannot_be_copied_keeps_no_other_from_it(sides, upload):
         b"taken/by a directory": None,
         b"under": b"a file",
     }
+
+
+@BOTH_WAYS
+def test_a_directory_that_is_gone_before_it_gets_its_permissions_keeps_no_other_from_its_own(sides, upload):
+    source, target, move = sides(upload)
+    for name in ("a", "gone"):
+        (source / "tree" / name).mkdir(parents=True)
+    (source / "tree" / "file").write_text("x")
+    for name in ("a", "."):
+        (source / "tree" / name).chmod(0o750)
+
+    def remove_one(done_bytes, total_bytes):
+        if done_bytes == total_bytes and (target / "tree" / "gone").exists():
+            (target / "tree" / "gone").rmdir()
+
+    done = move(progress=remove_one)
+    assert [fault.value.rsplit("/", 1)[1] for fault in done.failed] == ["gone"]
+    assert (done.files, done.bytes) == (1, 1)
+    assert [(target / "tree" / name).stat().st_mode & 0o777 for name in ("a", ".")] == [0o750, 0o750]
 
 
 @BOTH_WAYS
