@@ -184,7 +184,7 @@ def _copy(sessions: _Sessions, paths: CopyPaths, progress: Progress) -> Copied:
                     target.set_attributes(item.target, item.entry)
             except InvalidRequest as error:  # all files have arrived
                 failed.append(error)
-    return Copied(len(files) - len(path_errors), transfer.bytes_done, plan.skipped, (*failed, *path_errors))
+    return Copied(len(files) - len(path_errors), transfer.bytes_copied, plan.skipped, (*failed, *path_errors))
 
 
 def _prepare(
@@ -247,7 +247,8 @@ class _Transfer:
         self._stopped = threading.Event()
         self._error: Exception | None = None
         self._path_errors: dict[str, PathFailed] = {}
-        self.bytes_done = 0
+        self._bytes_done = 0  # of all files, for the progress
+        self.bytes_copied = 0  # of files that are complete
 
     def run(self, files: Sequence[Item]) -> list[PathFailed]:
         """Copy all files; return the errors of single paths. Raises the first error that ended all."""
@@ -305,6 +306,8 @@ class _Transfer:
                 with contextlib.suppress(Exception):  # the first error counts
                     target.remove(part_path)
                 raise
+        with self._lock:
+            self.bytes_copied += byte_count
 
     def _rename(self, target: Endpoint, part_path: str, final: str) -> None:
         if final not in self._case_clashes:
@@ -331,8 +334,8 @@ class _Transfer:
 
     def _advance(self, byte_count: int) -> None:
         with self._lock:
-            self.bytes_done += byte_count
-            self._progress(self.bytes_done, self._total_bytes)
+            self._bytes_done += byte_count
+            self._progress(self._bytes_done, self._total_bytes)
 
 
 def _read(source: Endpoint, item: Item, reader: IO[bytes]) -> bytes:
