@@ -91,7 +91,7 @@ def measure_copies() -> Iterator[Meter]:
 
 
 def read_manifest(answer: Mapping[str, Any]) -> Manifest:
-    """Return the manifest in a machine's answer; raise ValueError for malformed ones and paths that leave it."""
+    """Return the manifest in a machine's answer; raise ValueError for a malformed one, or one that leads out."""
     try:
         files = tuple(
             CopiedFile(_checked_path(file["path"]), int(file["size"]), int(file["mode"]) & 0o777, str(file["sha256"]))
@@ -112,10 +112,17 @@ def _checked_path(path: Any) -> str:
 
 
 def _checked_link(path: str, target: Any) -> str:
-    if not isinstance(target, str) or target.startswith("/"):
+    """Return a target whose `..` all stand at its beginning, as machines send it: behind a link, one may lead out."""
+    parts = target.split("/") if isinstance(target, str) else [""]
+    if parts[0] == "" or ".." in parts[_parents_of(parts) :]:
         raise ValueError(f"{path!r} is a link to {target!r}")
     _checked_path(os.path.normpath(PurePosixPath(path).parent / target))
-    return target
+    return "/".join(parts)
+
+
+def _parents_of(parts: Sequence[str]) -> int:
+    """Return by how many `..` a path begins."""
+    return next((number for number, part in enumerate(parts) if part != ".."), len(parts))
 
 
 def hash_file(path: Path) -> str:
@@ -157,9 +164,11 @@ def explain_disk_errors(directory: Path) -> Iterator[None]:
 
 
 def target_path(root: Path, path: str) -> Path:
-    """Return the local path of a file, and create its directory; raise InvalidRequest if a link leads out of `root`."""
+    """Return the local path of a file, and create its directory; raise InvalidRequest if a link leads out of `root`.
+
+    Nothing is created then.
+    """
     target = root / path
-    target.parent.mkdir(parents=True, exist_ok=True)
     if not Path(os.path.realpath(target.parent)).is_relative_to(os.path.realpath(root)):
         raise InvalidRequest(
             f"{target.parent} leads out of {root}.",
@@ -167,6 +176,7 @@ def target_path(root: Path, path: str) -> Path:
             value=path,
             next=f"Remove the link {target.parent}.",
         )
+    target.parent.mkdir(parents=True, exist_ok=True)
     return target
 
 
@@ -256,12 +266,20 @@ class FileReceiver:
 
 
 def make_links(root: Path, manifest: Manifest) -> None:
-    """Create the directories and links of a manifest; a link never replaces an existing file or directory."""
+    """Create the directories and links of a manifest; a link never replaces an existing file or directory.
+
+    Raises InvalidRequest for a link that would lead out of `root`.
+    """
     with explain_disk_errors(root):
         for path in manifest.directories:
             target_path(root, path).mkdir(exist_ok=True)
         for path, target in manifest.links:
             link = target_path(root, path)
+            depth = len(Path(os.path.realpath(link.parent)).relative_to(os.path.realpath(root)).parts)
+            if _parents_of(target.split("/")) > depth:
+                raise InvalidRequest(
+                    f"{link} would lead out of {root}.", field="results", value=path, next="Look at it on the machine."
+                )
             if link.is_symlink():
                 link.unlink()
             if not link.exists():
