@@ -244,13 +244,13 @@ class FileReceiver:
 
     def _finish(self, file: CopiedFile) -> None:
         self._file.close()
-        self._file = None
         if self._digest.hexdigest() == file.sha256:
             self._part.chmod(file.mode | 0o600)
             self._part.replace(target_path(self._root, file.path))
         else:
             self.changed.append(file.path)
             self._part.unlink()
+        self._file = None
 
     def _next(self) -> None:
         """Open the next file that is not empty; finish empty ones at once."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
-from cloudgpu.access.jobs.copies import Manifest, make_links, read_manifest, target_path
+from cloudgpu.access.jobs.copies import CopiedFile, FileReceiver, Manifest, make_links, read_manifest, target_path
 from cloudgpu.errors import InvalidRequest
 
 
@@ -45,3 +47,12 @@ def test_a_link_that_is_made_through_another_one_does_not_lead_out(tmp_path):
     assert [path.name for path in root.rglob("*") if path.is_symlink()] == ["l"]
     make_links(root, manifest(("a/b/l/m", "../x")))
     assert (root / "s" / "m").resolve() == root / "x"
+
+
+def test_a_file_that_cannot_get_its_name_leaves_no_part_file(tmp_path):
+    (tmp_path / "taken" / "by a directory").mkdir(parents=True)
+    receiver = FileReceiver(tmp_path, [CopiedFile("taken", 1, 0o644, hashlib.sha256(b"x").hexdigest())])
+    with pytest.raises(InvalidRequest, match="cannot be written: is a directory"):
+        receiver.write(memoryview(b"x"))
+    assert not receiver.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
