@@ -108,7 +108,7 @@ class RestClient:
                     if answer.status >= 400:  # noqa: PLR2004  (RFC 9110, 15.5)
                         raise self.api.error_of_answer(answer)
                     if answer.status >= FIRST_REDIRECT:
-                        raise _redirect_error(answer, action, self.api)
+                        raise _redirect_error(answer.status, action, self.api)
                     return answer
                 wait_s, error = self._seconds_before_retry(answer, tries), self._error_for(answer)
             tries += 1
@@ -139,6 +139,8 @@ class RestClient:
             with closing(reply):
                 if reply.status >= 400:  # noqa: PLR2004
                     raise self._error_for(_read_answer(reply, self.api.cloud))
+                if reply.status >= FIRST_REDIRECT:
+                    raise _redirect_error(reply.status, action, self.api)
                 for line in _read_lines(reply):
                     yield line
                     if self.timeouts.now() >= ends_at:
@@ -280,9 +282,9 @@ def _read_answer(reply: urllib3.BaseHTTPResponse, cloud: str) -> Answer:
     return Answer(reply.status, headers, data)
 
 
-def _redirect_error(answer: Answer, action: str, api: CloudApi) -> ProviderUnavailable:
+def _redirect_error(status: int, action: str, api: CloudApi) -> ProviderUnavailable:
     """Return the error of a redirect, which is no answer: a page for a login in between sends one, too."""
-    message = f"{api.cloud} answered {action} with a redirect ({answer.status}), which is not followed."
+    message = f"{api.cloud} answered {action} with a redirect ({status}), which is not followed."
     remedy = "Look at the endpoint, and for a proxy or a login page in between."
     return ProviderUnavailable(message, field="provider", value=api.provider, next=remedy)
 

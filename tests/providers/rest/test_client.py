@@ -232,6 +232,12 @@ def test_a_redirect_is_not_followed_and_is_no_answer(server, time, method):
     assert [call.action for call in server.calls] == ["moved"]
 
 
+def test_the_page_of_a_redirect_is_no_log(server, time):
+    with pytest.raises(ProviderUnavailable, match="answered logs with a redirect"):
+        list(client(server, time).lines("/moved", action="logs"))
+    assert [call.action for call in server.calls] == ["moved"]
+
+
 def test_what_is_not_json_is_no_answer(server, time):
     with pytest.raises(ProviderUnavailable, match="not JSON"):
         client(server, time).get("/page", action="list")
