@@ -110,7 +110,8 @@ class RestClient:
                     if answer.status >= FIRST_REDIRECT:
                         raise _redirect_error(answer.status, action, self.api)
                     return answer
-                wait_s, error = self._seconds_before_retry(answer, tries), self._error_for(answer)
+                left_s = self.timeouts.seconds_left(started_s, read=is_read) - self.timeouts.connect_s
+                wait_s, error = self._seconds_before_retry(answer, tries, left_s), self._error_for(answer)
             tries += 1
             if not may_repeat or self.timeouts.seconds_left(started_s, read=is_read) < wait_s + self.timeouts.connect_s:
                 raise error
@@ -218,9 +219,15 @@ class RestClient:
         return RateLimited(message, retry_after=_retry_after(answer), field="provider", next=remedy)
 
     @staticmethod
-    def _seconds_before_retry(answer: Answer, tries: int) -> float:
-        requested_s = _retry_after(answer) if answer.status == TOO_MANY_REQUESTS else None
-        return PAUSES_S[min(tries, len(PAUSES_S) - 1)] if requested_s is None else requested_s
+    def _seconds_before_retry(answer: Answer, tries: int, left_s: float) -> float:
+        """Return the pause that the cloud asks for; the usual one if it is down for longer than the `left_s` seconds.
+
+        It may be back before, and an end that is not sent costs more than another call.
+        """
+        pause_s, requested_s = PAUSES_S[min(tries, len(PAUSES_S) - 1)], _retry_after(answer)
+        if requested_s is None or (answer.status != TOO_MANY_REQUESTS and requested_s > left_s):
+            return pause_s
+        return requested_s
 
     def _wait_for_turn(self, action: str) -> float:
         """Wait until `api.intervals_s` allow this action; return how many seconds that took. Threads take turns."""

@@ -139,6 +139,13 @@ def test_the_wait_that_a_cloud_asks_for_is_kept_and_one_beyond_the_patience_is_s
     assert time.paused == [3.0]
 
 
+def test_the_wait_of_a_cloud_that_is_down_is_kept_where_it_is_short(server, time):
+    server.faults.add("things", error="busy", status=503, retry_after=3)
+    server.faults.add("things", error="busy", status=503, retry_after=60)
+    client(server, time).get("/things", action="list")
+    assert time.paused == [3.0, 1.0]
+
+
 def test_a_wait_without_an_end_is_a_day(server, time):
     server.faults.add("things", error="busy", status=429, retry_after=float("inf"))
     with pytest.raises(RateLimited) as raised:
