@@ -125,7 +125,11 @@ class RestClient:
     def lines(
         self, path: str, *, action: str, query: Mapping[str, str] | None = None, seconds: float = 5.0
     ) -> Iterator[str]:
-        """Yield the lines of an answer that need not end (a log), for so many seconds at most. Raises as `call`."""
+        """Yield the lines of an answer that need not end (a log). Raises as `call`.
+
+        Until `seconds` are over, or nothing has come for as long. A last line that has not ended by then is left out:
+        it may be a key of which a part is missing.
+        """
         import urllib3
 
         self._wait_for_turn(action)
@@ -142,10 +146,7 @@ class RestClient:
                     raise self._error_for(_read_answer(reply, self.api.cloud))
                 if reply.status >= FIRST_REDIRECT:
                     raise _redirect_error(reply.status, action, self.api)
-                for line in _read_lines(reply):
-                    yield line
-                    if self.timeouts.now() >= ends_at:
-                        return
+                yield from _read_lines(reply, lambda: self.timeouts.now() >= ends_at)
         except urllib3.exceptions.ReadTimeoutError:
             return
         except urllib3.exceptions.HTTPError as error:
@@ -296,11 +297,13 @@ def _redirect_error(status: int, action: str, api: CloudApi) -> ProviderUnavaila
     return ProviderUnavailable(message, field="provider", value=api.provider, next=remedy)
 
 
-def _read_lines(reply: urllib3.BaseHTTPResponse) -> Iterator[str]:
+def _read_lines(reply: urllib3.BaseHTTPResponse, is_over: Callable[[], bool]) -> Iterator[str]:
     incomplete_line = b""
     for chunk in reply.stream(4096, decode_content=True):
         *complete_lines, incomplete_line = (incomplete_line + chunk).split(b"\n")
         yield from (line.decode("utf-8", "replace").rstrip("\r") for line in complete_lines)
+        if is_over():
+            return
     if incomplete_line:
         yield incomplete_line.decode("utf-8", "replace")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import threading
@@ -32,6 +33,8 @@ class Echo(RestServer):
             return Reply(302, {}, {"Location": f"{self.url}/v1/elsewhere"})
         if call.action == "page":
             return Reply(200, "<html>a login page</html>")
+        if call.action == "endless":
+            return Reply(200, b"x" * 100_000)
         if call.action == "nothing":
             return Reply(204)
         return Reply(200, {"body": request.body, "query": request.query, "login": request.headers["Authorization"]})
@@ -263,6 +266,15 @@ def test_a_text_of_the_cloud_is_shown_without_the_key(server, time):
 
 def test_lines_come_until_their_seconds_are_over(server, time):
     assert len(list(client(server, time).lines("/things", action="logs"))) == 1
+
+
+def test_lines_end_with_their_seconds_though_no_line_ends(server):
+    ticks = itertools.count()
+
+    class Ticking:
+        pause, now = None, property(lambda _: float(next(ticks)))
+
+    assert list(client(server, Ticking()).lines("/endless", action="logs", seconds=3.0)) == []
 
 
 def test_an_interval_between_any_two_calls_is_kept_beside_that_of_an_action(server, time):
