@@ -53,7 +53,7 @@ def ensure_timer(session: Session, machine: Machine, why: str) -> Machine:
     try:
         return _set_and_record(session, provider, machine, why)
     except CloudgpuError as error:
-        ends_early = _may_fire(machine, session.clock()) and not_none(machine.timer) < not_none(machine.renew_until)
+        ends_early = may_fire(machine, session.clock()) and not_none(machine.timer) < not_none(machine.renew_until)
         until_text = (
             f" Until then it ends the machine at {_minute_text(not_none(machine.timer))}." if ends_early else ""
         )
@@ -77,7 +77,7 @@ def move_timer_before_start(session: Session, machine: Machine) -> None:
         if provider.timer_limit(not_none(machine.provider_id)) is None:
             _set_and_record(session, provider, machine, "start")
     except CloudgpuError as error:
-        if not _may_fire(machine, session.clock()):
+        if not may_fire(machine, session.clock()):
             session.report(
                 f"{machine.name}: its timer in the cloud is not set ({error.message}) cloudgpu reap sets it."
             )
@@ -145,7 +145,7 @@ def _check_unmovable_timer(session: Session, machine: Machine, until: datetime) 
     provider, now = session.provider_of(machine), session.clock()
     if (
         not isinstance(provider, SetsTimer)
-        or not _may_fire(machine, now)
+        or not may_fire(machine, now)
         or until <= from_iso(not_none(machine.timer)) + TOLERANCE
     ):
         return
@@ -178,7 +178,7 @@ def repair_timers(session: Session, machines: Iterable[Machine], *, sweep: bool 
     """
     result, machines, now = RepairResult(), list(machines), session.clock()
     due_machines = [machine for machine in machines if needs_timer(machine, now)]
-    ended_machines = [machine for machine in machines if machine.terminated_at is not None and _may_fire(machine, now)]
+    ended_machines = [machine for machine in machines if machine.terminated_at is not None and may_fire(machine, now)]
     _set_due_timers(session, due_machines, result)
     _for_each_machine(session, ended_machines, _drop_timer, result)
     if sweep:
@@ -302,7 +302,7 @@ def _repair_all(
     _for_each_machine(session, to_drop, _drop_timer, result)
 
 
-def _may_fire(machine: Machine, now: datetime) -> bool:
+def may_fire(machine: Machine, now: datetime) -> bool:
     """Say whether the last timer that was set might still fire."""
     timer_text = machine.timer
     return timer_text is not None and (

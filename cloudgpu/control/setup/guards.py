@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from cloudgpu.control.lifecycle.timers import may_fire
 from cloudgpu.control.session.identity import reachable_machines
 from cloudgpu.control.session.last_run import OVERDUE_AFTER, may_be_billed, read_last_run
 from cloudgpu.control.session.session import Session
@@ -62,7 +63,8 @@ def _machine_check(session: Session, machine: Machine, reaper_clause: str, *, ha
     if has_timer or has_recent_run:
         return Check(name, Verdict.OK, message)
     only_guard = "Only its own agent" if ends_itself(machine) else "Only cloudgpu reap or watch"
-    return Check(name, Verdict.WARN, f"{message}. {only_guard} would end it.", remedy)
+    surely = "surely " if has_timer is None else ""
+    return Check(name, Verdict.WARN, f"{message}. {only_guard} would {surely}end it.", remedy)
 
 
 def _agent_clause(session: Session, machine: Machine) -> str:
@@ -85,8 +87,11 @@ def _agent_clause(session: Session, machine: Machine) -> str:
     return f"{end_clause} (last heard {duration_text(seconds_ago)} ago)"
 
 
-def _timer_clause(session: Session, machine: Machine) -> tuple[str, bool, str | None]:
-    """Return a clause on its timer, whether it has one, and the command that sets one (None: it has one)."""
+def _timer_clause(session: Session, machine: Machine) -> tuple[str, bool | None, str | None]:
+    """Return a clause on its timer, whether it has one, and the command that sets one (None: it has one).
+
+    Whether it has one is not known (None) where the ledger has one that the settings here do not let anybody read.
+    """
     provider, remedy = provider_with_timers(session, machine), "Run: cloudgpu cron install"
     if provider is None:
         return f"{machine.provider} has no timers", False, remedy
@@ -98,7 +103,15 @@ def _timer_clause(session: Session, machine: Machine) -> tuple[str, bool, str | 
         subject = "its own timer, a separate process, ends it" if is_own_process else "the timer in the cloud"
         return f"{subject} at {fires_at:%Y-%m-%d %H:%M} UTC", True, None
     if why_no_timer:
-        return why_no_timer, False, f"Run: cloudgpu init {machine.provider}, or: cloudgpu cron install"
+        remedy = f"Run: cloudgpu init {machine.provider}, or: cloudgpu cron install"
+        if not may_fire(machine, session.clock()):
+            return why_no_timer, False, remedy
+        # It was set before the account's settings lost its timers, or with a colleague's: it fires if its role lives.
+        fires_text = minute_text(not_none(machine.timer))
+        clause = (
+            f"a timer in the cloud was set for {fires_text}, and the settings here do not let anybody read or move it"
+        )
+        return f"{clause}: it may end the machine then, or be dead", None, remedy
     return "no timer in the cloud is set", False, "Run: cloudgpu reap (it sets the timer)"
 
 

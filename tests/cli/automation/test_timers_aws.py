@@ -187,6 +187,21 @@ def test_doctor_notes_a_machine_that_nothing_but_its_agent_would_end(bare):
     assert "cloudgpu init aws" in found.next
 
 
+def test_a_timer_that_was_set_before_the_settings_lost_their_role_is_told_by_doctor(line):
+    """It still stops the machine as long as its role lives, and does nothing without: neither can be read from here."""
+    made = up(line, "--lease 2h --renew-until 5h --name fox")
+    line.config(CONFIG)
+    (found,) = guards_of(line)
+    assert found.verdict == "warn"
+    assert f"a timer in the cloud was set for {made['renew_until'][:16].replace('T', ' ')} UTC" in found.message
+    assert "it may end the machine then, or be dead" in found.message
+    assert "Only its own agent would surely end it." in found.message
+    assert "cloudgpu init aws" in found.next
+    line.aws.advance(timedelta(hours=6).total_seconds())
+    assert [one.state for one in line.aws.instances()] == ["stopped"]  # its role was still there
+    assert "no timer in the cloud ends it" in guards_of(line)[0].message  # the one that was set has fired
+
+
 @pytest.mark.soak
 def test_a_timer_that_somebody_took_away_is_seen_by_doctor(line):
     up(line, "--name fox")
