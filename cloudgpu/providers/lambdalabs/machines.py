@@ -58,7 +58,7 @@ def launch(lam: Lambda, attempt: Attempt) -> Instance:
         if lam.launch_records.sent_at(attempt.token) is None:
             lam.register_key()
         if not lam.launch_records.claim_send(attempt):
-            raise unknown_outcome_error(CLOUD, attempt)
+            raise unknown_outcome_error(CLOUD, attempt, TOKEN_RULE.listing_proves_after)
         return _send_launch(lam, attempt, body)
 
 
@@ -93,9 +93,9 @@ def _find_launched(lam: Lambda, attempt: Attempt, unanswered_error: CloudgpuErro
     except ProviderUnavailable:
         raise
     except CloudgpuError as error:
-        raise unknown_outcome_error(CLOUD, attempt, error) from unanswered_error
+        raise unknown_outcome_error(CLOUD, attempt, TOKEN_RULE.listing_proves_after, error) from unanswered_error
     if machine is None:
-        raise unknown_outcome_error(CLOUD, attempt) from unanswered_error
+        raise unknown_outcome_error(CLOUD, attempt, TOKEN_RULE.listing_proves_after) from unanswered_error
     return machine
 
 

@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import LaunchUncertain
 
 if TYPE_CHECKING:
@@ -111,16 +112,24 @@ class SendOnce:
                     file.unlink()
 
 
-def unknown_outcome_error(cloud: str, attempt: Attempt, look_error: CloudgpuError | None = None) -> LaunchUncertain:
+def unknown_outcome_error(
+    cloud: str, attempt: Attempt, listed_within: timedelta, look_error: CloudgpuError | None = None
+) -> LaunchUncertain:
     """Return the error of a launch that was sent before, and that no listing shows yet.
 
-    `look_error` is the error of looking for the machine, where the look itself failed.
+    A listing shows what a launch has made `listed_within` this time. `look_error` is the error of looking for the
+    machine, where the look itself failed.
     """
     name = attempt.request.name
     message = (
         f"{cloud} has not answered yet whether {name} was made: it knows no tokens, so the call is not sent again."
     )
-    remedy = "The next cloudgpu up or cloudgpu reap finds out."
+    remedy = unknown_outcome_remedy(listed_within)
     if look_error is not None:
         message, remedy = f"{message} {look_error.message}", " ".join(filter(None, (look_error.next, remedy)))
     return LaunchUncertain(message, field="token", next=remedy)
+
+
+def unknown_outcome_remedy(listed_within: timedelta) -> str:
+    """Return how the outcome of a launch becomes known; its machine may also have ended before anybody saw it."""
+    return f"cloudgpu up or cloudgpu reap finds out, {duration_text(listed_within)} after the launch at the latest."

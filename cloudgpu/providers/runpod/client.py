@@ -22,6 +22,7 @@ from cloudgpu.providers.runpod.options import PROVIDER, auth_headers, endpoint, 
 from cloudgpu.providers.shared.account import CloudAccount
 
 MAX_CATALOGUE_AGE = timedelta(minutes=1)
+LISTED_WITHIN = timedelta(minutes=5)  # after a launch, until a listing shows its pod (unverified)
 MAX_LOG_S, MAX_LOG_LINES = 2.0, 1000  # a log never ends: so many seconds and lines of it are read
 
 

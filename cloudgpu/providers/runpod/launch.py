@@ -8,9 +8,9 @@ from cloudgpu.core.model.instances import TAG_ID, Instance
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LaunchUncertain, ProviderUnavailable, RateLimited
 from cloudgpu.providers.rest.client import NotSent
-from cloudgpu.providers.rest.once import unknown_outcome_error
+from cloudgpu.providers.rest.once import unknown_outcome_error, unknown_outcome_remedy
 from cloudgpu.providers.runpod import machines
-from cloudgpu.providers.runpod.client import Pod, Runpod
+from cloudgpu.providers.runpod.client import LISTED_WITHIN, Pod, Runpod
 from cloudgpu.providers.runpod.request import launch_body, pod_name
 
 THROTTLED_PAUSE_S = 15.0  # before a throttled call is sent again, without Retry-After
@@ -28,7 +28,7 @@ def launch(runpod: Runpod, attempt: Attempt, *, deadline: datetime) -> Instance:
         pod = _find_created(runpod, attempt)
         if pod is None:
             if not runpod.launch_records.claim_send(attempt):
-                raise unknown_outcome_error("RunPod", attempt)
+                raise unknown_outcome_error("RunPod", attempt, LISTED_WITHIN)
             pod = _Sender(runpod, attempt, deadline).send(request_body)
         runpod.launched_pods[attempt.token] = pod["id"]
     return machines.instance(runpod, pod)
@@ -85,7 +85,7 @@ class _Sender:
         self._runpod.notify(f"RunPod takes no more calls for now; trying again in {seconds:.0f} s")
         self._runpod.pause(seconds)
         if not self._runpod.launch_records.claim_send(self._attempt):
-            raise unknown_outcome_error("RunPod", self._attempt)
+            raise unknown_outcome_error("RunPod", self._attempt, LISTED_WITHIN)
 
     def _find_launched(self, error: ProviderUnavailable) -> Pod:
         """Return the pod of a call without an answer, when a listing shows it. Raises LaunchUncertain."""
@@ -100,5 +100,5 @@ class _Sender:
             if self._runpod.clock() >= self._deadline:
                 break
         message = f"It is not known whether RunPod has made the pod {self._attempt.request.name}: {error.message}"
-        remedy = "The next cloudgpu up or cloudgpu reap finds out; the call is not sent again."
+        remedy = f"{unknown_outcome_remedy(LISTED_WITHIN)} The call is not sent again."
         raise LaunchUncertain(message, field="token", next=remedy) from error

@@ -16,7 +16,7 @@ from cloudgpu.providers.abilities import PlacementConstraint, Resolved
 from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.registry import lazy_modules
-from cloudgpu.providers.runpod.client import Runpod
+from cloudgpu.providers.runpod.client import LISTED_WITHIN, Runpod
 from cloudgpu.providers.runpod.options import PROVIDER
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class RunpodProvider:
     supported_parts = frozenset({"container", "disk_gb", "image", "on_start", "packages"})  # parts of a template
     token_rule = TokenRule(  # for the idempotency token of a launch
         lifetime=timedelta(minutes=5),
-        listing_proves_after=timedelta(minutes=5),  # that none was made
+        listing_proves_after=LISTED_WITHIN,  # that none was made
         gone_proves_after=timedelta(minutes=1),  # a 404 by its id, that it ended; a new one may not be found at once
         source="RunPod has no tokens: cloudgpu sends a launch once, and replays only look for the pod's name, which "
         "follows from the token. That a listing shows a new pod within five minutes, and that a pod which was seen is "

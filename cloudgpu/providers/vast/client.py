@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
@@ -19,6 +19,7 @@ from cloudgpu.providers.vast.options import API_URL, KEY_VARIABLE, api_key, endp
 
 PROVIDER = "vast"
 CLOUD = "vast.ai"  # its name in messages
+LISTED_WITHIN = timedelta(minutes=10)  # after a launch, until a listing shows its contract (unverified)
 # Minimum seconds between two calls of one action (OpenAPI files of vast.ai, 2026-08); none at another endpoint.
 MIN_INTERVALS_S = {"rent": 4.5, "destroy": 3.0, "get": 2.0, "list": 1.0, "change": 1.0}
 PriceKey = tuple[str, str, str]  # zone, instance type, market

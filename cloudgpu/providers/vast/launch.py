@@ -28,7 +28,7 @@ from cloudgpu.parallel import beat
 from cloudgpu.providers.rest.client import NotSent
 from cloudgpu.providers.rest.once import unknown_outcome_error
 from cloudgpu.providers.vast import machines
-from cloudgpu.providers.vast.client import CLOUD, PROVIDER, ContractPrice, Vast
+from cloudgpu.providers.vast.client import CLOUD, LISTED_WITHIN, PROVIDER, ContractPrice, Vast
 from cloudgpu.providers.vast.errors import RefusedWithContract, contract_of
 from cloudgpu.providers.vast.request import Call, launch_body
 
@@ -147,10 +147,10 @@ def _find_launched(vast: Vast, attempt: Attempt, deadline: datetime, why: Cloudg
         except CloudgpuError as error:
             if why is None or isinstance(error, ProviderUnavailable):
                 raise
-            raise unknown_outcome_error(CLOUD, attempt, error) from why
+            raise unknown_outcome_error(CLOUD, attempt, LISTED_WITHIN, error) from why
         if contract is not None:
             return _keep_or_destroy(vast, attempt, contract, deadline, just_sent=why is not None)
-    raise unknown_outcome_error(CLOUD, attempt) from why
+    raise unknown_outcome_error(CLOUD, attempt, LISTED_WITHIN) from why
 
 
 def _listing_tries(vast: Vast, deadline: datetime) -> Iterator[int]:

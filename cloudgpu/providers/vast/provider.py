@@ -16,7 +16,7 @@ from cloudgpu.providers.abilities import PlacementConstraint, Resolved
 from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.registry import lazy_modules
-from cloudgpu.providers.vast.client import PROVIDER, Vast
+from cloudgpu.providers.vast.client import LISTED_WITHIN, PROVIDER, Vast
 
 if TYPE_CHECKING:
     from cloudgpu.providers.vast import account, launch, machines, market, request as launch_calls
@@ -44,7 +44,7 @@ class VastProvider:
     guards = Safeguards(Agent.TELLS)  # that it can stop itself is unverified: see request.stop_command
     token_rule = TokenRule(
         lifetime=timedelta(minutes=10),
-        listing_proves_after=timedelta(minutes=10),
+        listing_proves_after=LISTED_WITHIN,
         gone_proves_after=timedelta(minutes=1),  # a new contract may not be found by its id at once
         source="vast.ai knows no tokens: the call is sent once, and its label names the launch. That a listing shows a "
         "contract within ten minutes, and that null in place of one that was seen proves its end, is unverified",

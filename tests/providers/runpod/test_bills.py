@@ -7,8 +7,8 @@ from decimal import Decimal
 import pytest
 
 import cloudgpu
-from cloudgpu.errors import BudgetRefused, InvalidRequest, NoCapacity, StopUnproved
-from cloudgpu.providers.runpod import pod_key
+from cloudgpu.errors import BudgetRefused, InvalidRequest, LaunchUncertain, NoCapacity, StopUnproved
+from cloudgpu.providers.runpod import launch, pod_key
 from tests.clouds.rest_faults import FOREVER
 from tests.clouds.runpod.fixtures import runpod, runpod_process
 
@@ -42,6 +42,27 @@ def test_a_pod_that_ran_for_ten_hours_and_was_stopped_for_twenty_costs_what_the_
     assert float(pod.book.total) == pytest.approx(39.90 + 0.125 + 0.2778, abs=0.01)
     total = Decimal(lab.money.cost()["total"]["usd"])
     assert float(total) == pytest.approx(float(pod.book.total), abs=0.01)
+
+
+def test_a_pod_of_a_lost_answer_that_is_gone_before_it_was_listed_is_given_up_after_five_minutes(
+    lab, runpod, monkeypatch
+):
+    """Nothing shows it any more, and nothing tells what it has cost: less than five minutes. Its name is free again."""
+    monkeypatch.setattr(launch, "LISTING_PAUSES_S", (0.0,))
+    runpod.model.listed_after_s = 200
+    runpod.faults.lose_reply("pods.create")
+    with pytest.raises(LaunchUncertain, match="not known whether") as first:
+        up(lab)
+    runpod.model.end(*runpod.model.pods.values())
+    with pytest.raises(LaunchUncertain, match="has not answered yet") as second:
+        up(lab)
+    for uncertain in (first, second):
+        assert "cloudgpu up or cloudgpu reap finds out, 5m after the launch at the latest" in uncertain.value.next
+    assert len(runpod.called("pods.create")) == 1
+    runpod.advance(300)
+    up(lab)
+    assert len(runpod.model.pods) == 1
+    assert len(runpod.called("pods.create")) == 2
 
 
 def test_a_listing_costs_one_call_and_a_pass_two(lab, runpod):
