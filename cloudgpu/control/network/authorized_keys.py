@@ -14,6 +14,7 @@ from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.authorized_keys import GuestKey, guest_key
 from cloudgpu.access.ssh.client_files import client_key
 from cloudgpu.access.ssh.target import AccessBlocked, LoginRefused
+from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.core.model.facts import SharedKey
@@ -107,8 +108,7 @@ def explain_other_home(session: Session, machine: Machine, error: Unreachable) -
 
 def not_shared_error(session: Session, machine: Machine) -> LoginRefused:
     """Return the error for a machine that was launched from another home and not shared with this one."""
-    is_own = machine.owner in ("", None, session.settings.owner)
-    origin = "was launched from another home" if is_own else f"is {machine.owner}'s"
+    origin = f"is {machine.owner}'s" if _is_colleagues(session, machine) else "was launched from another home"
     return LoginRefused(
         f"{machine.name} {origin}, and the key of this home was not let in there.",
         field="name",
@@ -121,7 +121,12 @@ def _share_instructions(session: Session, machine: Machine) -> str:
     """Return how this home gets access, as a sentence: who has to run which command, with which file."""
     with suppress(OSError):
         own_key(session)  # made now, so that the file is there
-    colleague = machine.owner if machine.owner not in ("", None, session.settings.owner) else None
     file = session.client_key_file.with_suffix(".pub")
-    request = f"Send {colleague} {file}; they run" if colleague else f"Copy {file} to that home and run there"
+    to_home = f"Copy {file} to that home and run there"
+    request = f"Send {machine.owner} {file}; they run" if _is_colleagues(session, machine) else to_home
     return f"{request}: cloudgpu share {machine.name} --key {file.name}"
+
+
+def _is_colleagues(session: Session, machine: Machine) -> bool:
+    """Say whether a machine has another owner than this home."""
+    return bool(machine.owner) and not is_mine(session, machine)

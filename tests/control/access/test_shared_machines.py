@@ -6,12 +6,14 @@ The cloud is the fake one, the machine's SSH server is a real one, and both home
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 
 import pytest
 
 from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.authorized_keys import read_guest_key
 from cloudgpu.access.ssh.client_files import client_key, new_host_key
+from cloudgpu.access.ssh.target import LoginRefused
 from cloudgpu.control.access.allowlist import allow
 from cloudgpu.control.access.reach import connected_to, machine_with_address
 from cloudgpu.control.access.share import share, unshare
@@ -210,3 +212,12 @@ def test_an_owner_in_a_second_home_is_told_so(two):
     other.settings = two.session.settings
     with pytest.raises(Unreachable, match="amber-fox was launched from another home"):
         said_in(other, other.find("amber-fox"), "true")
+
+
+def test_an_owner_whose_machine_is_known_by_its_tags_alone_is_no_colleague(two):
+    row = launched(two)._replace(owner="ada-lovelace")
+    other = two.opened("desk")
+    other.settings = replace(two.session.settings, owner="Ada Lovelace")
+    fault = explain_other_home(other, row, LoginRefused("no", field="name"))
+    assert fault.message.startswith("amber-fox was launched from another home")
+    assert fault.next.startswith("Copy ")
