@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.settings import CLOUDS, Account, Settings
@@ -262,7 +261,6 @@ def missing_account_error(session: SessionBase, account: str) -> InvalidRequest 
 
 
 IdentitiesByAccount = dict[str, dict[str, list[str]]]  # kind and id, by account and region
-_lock = Lock()  # one thread at a time writes the file of identities
 
 
 def remember_identity(session: SessionBase, account: str, region: str | None, identity: AccountIdentity) -> None:
@@ -270,21 +268,16 @@ def remember_identity(session: SessionBase, account: str, region: str | None, id
     region_key = identity_region(region, identity.kind)
     if session.identified.get((account, region_key)) == identity or not session.home.root.is_dir():
         return
-    with _lock, suppress(OSError):
-        identities = remembered_identities(session)
-        by_region = identities.setdefault(account, {})
-        if by_region.get(region_key) != [identity.kind, identity.id]:
-            by_region[region_key] = [identity.kind, identity.id]
-            file = session.home.identities
-            for stale_file in file.parent.glob(
-                f".{file.name}.*"
-            ):  # of a process that was killed, or that writes it again
-                stale_file.unlink(missing_ok=True)
-            temporary = file.with_name(f".{file.name}.{os.getpid()}")
-            temporary.write_text(
-                json.dumps({"at": session.location, "accounts": identities}, indent=1) + "\n", encoding="utf-8"
-            )
-            temporary.replace(file)
+    from cloudgpu.access.files import locked, write_atomically
+
+    reported, file = [identity.kind, identity.id], session.home.identities
+    with suppress(OSError, InvalidRequest):
+        if remembered_identities(session).get(account, {}).get(region_key) != reported:
+            with locked(file):
+                identities = remembered_identities(session)
+                identities.setdefault(account, {})[region_key] = reported
+                text = json.dumps({"at": session.location, "accounts": identities}, indent=1)
+                write_atomically(file, f"{text}\n".encode())
         session.identified[account, region_key] = identity
 
 
