@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -60,7 +60,8 @@ def build_why_document(session: Session, machine: Machine, *, is_live: bool) -> 
     Writes nothing into the ledger and stops nothing. Raises InvalidRequest for a machine that has ended, and for a
     policy or limits that cannot be read.
     """
-    from cloudgpu.control.policies.resolve import policy_of
+    from cloudgpu.config.policies.chosen import check_readable
+    from cloudgpu.control.policies.resolve import policies_of
 
     if machine.terminated_at:
         raise InvalidRequest(
@@ -69,27 +70,26 @@ def build_why_document(session: Session, machine: Machine, *, is_live: bool) -> 
             value=machine.name,
             next=f"To see why it ended, run: cloudgpu show {machine.name} --history",
         )
-    policy, now = policy_of(session, machine), session.clock()
-    if policy.read_error is not None:
-        raise policy.read_error
-    activity_thresholds = Thresholds() if policy.policy is None else thresholds(policy.policy)
-    is_live = is_live and may_be_running(machine)
     nodes = [machine] if machine.cluster is None else _nodes(session, machine, machine.cluster.id)
+    policies, now = policies_of(session, nodes), session.clock()
+    check_readable(policies)
+    activity_thresholds = {id_: _thresholds(policy) for id_, policy in policies.items()}
+    is_live = is_live and may_be_running(machine)
     sources = (
         _query(session, nodes, activity_thresholds)
         if is_live
-        else {node.id: stored_samples(session, node, activity_thresholds) for node in nodes}
+        else {node.id: stored_samples(session, node, activity_thresholds[node.id]) for node in nodes}
     )
     answers = ask_activity(session, nodes, store=False) if is_live else {}
     views = with_cluster_activity(
-        [_view(node, policy, sources[node.id], answers.get(node.id), now) for node in nodes], now
+        [_view(node, policies[node.id], sources[node.id], answers.get(node.id), now) for node in nodes], now
     )
     machines = cluster_nodes(session, views, include_locked=False)
     decisions = decide(views, _budget_stops(session, nodes), now, interval=RUN_INTERVAL, machines=machines)
     view, decision = next(pair for pair in zip(views, decisions, strict=True) if pair[0].machine.id == machine.id)
     source = sources[machine.id]
     signals_source = (
-        stored_samples(session, machine, activity_thresholds)
+        stored_samples(session, machine, activity_thresholds[machine.id])
         if source.judged is None and source.how == "live"
         else source
     )
@@ -99,6 +99,10 @@ def build_why_document(session: Session, machine: Machine, *, is_live: bool) -> 
     )
     document["source"]["signals_at"] = iso(signals_source.at) if signals_source.at is not None else None
     return document
+
+
+def _thresholds(policy: ChosenPolicy) -> Thresholds:
+    return Thresholds() if policy.policy is None else thresholds(policy.policy)
 
 
 def _nodes(session: Session, machine: Machine, cluster_id: str) -> list[Machine]:
@@ -137,15 +141,17 @@ def with_source(view: MachineView, source: ActivitySource, now: datetime) -> Mac
     return replace(view, judged=source.judged, reached_at=source.at, scratch=source.scratch)
 
 
-def _query(session: Session, machines: Sequence[Machine], activity_thresholds: Thresholds) -> dict[str, ActivitySource]:
+def _query(
+    session: Session, machines: Sequence[Machine], activity_thresholds: Mapping[str, Thresholds]
+) -> dict[str, ActivitySource]:
     """Query the running machines; return the sources of all, from stored samples where there is no answer."""
     reports = probe(session, [machine for machine in machines if may_be_running(machine)])
     stored = {
-        machine.id: stored_samples(session, machine, activity_thresholds)
+        machine.id: stored_samples(session, machine, activity_thresholds[machine.id])
         for machine in machines
         if machine.id not in reports
     }
-    return {machine: _agent_source(report, activity_thresholds) for machine, report in reports.items()} | stored
+    return {id_: _agent_source(report, activity_thresholds[id_]) for id_, report in reports.items()} | stored
 
 
 def _agent_source(report: Report, activity_thresholds: Thresholds) -> ActivitySource:

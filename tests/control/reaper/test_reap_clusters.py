@@ -9,6 +9,7 @@ import pytest
 from cloudgpu.control.api.show import show_document
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.core.clusters.layout import engine_directory
+from cloudgpu.core.events.log import Draft
 from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.reaper.result import lock_of
 from cloudgpu.core.values.times import from_iso
@@ -240,6 +241,19 @@ def test_renew_until_ends_all_nodes_in_use(fleet, train, slurm):
     assert {(one.name, one.rule) for one in fleet.pass_().ended} == {
         (f"train-{number}", Rule.RENEW_UNTIL) for number in range(4)
     }
+
+
+def test_a_node_is_explained_by_its_own_policy_as_a_run_evaluates_it(fleet, slurm):
+    rows = gang(fleet, slurm, nodes=2)
+    policy = {"place": "", "text": "x: 1", "tz": "UTC"}
+    body = {"terms": {"home": "elsewhere", "policy": policy, "limits": [], "price_jump": "1.5"}}
+    fleet.session.ledger.append([Draft("terms_set", rows[1].id, body, fleet.clock(), "of another version")])
+    fleet.idle(minutes=9)
+    fleet.idle(minutes=60)
+    decision = one_decision(fleet.idle(minutes=1))
+    said = why(fleet, "train-0")["decision"]
+    assert (said["do"], said["why"]) == (decision[0].value, decision[2])
+    assert "only its lease counts" in said["why"]
 
 
 @pytest.mark.soak
