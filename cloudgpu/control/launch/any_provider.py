@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
+from cloudgpu.control.inventory.retention import named_resources
 from cloudgpu.control.launch.candidates import Candidate, Candidates, OffersFound, SkippedAccount, skip_failing_accounts
 from cloudgpu.control.launch.offers import offers_of_constrained, with_placement_constraint
 from cloudgpu.control.session.identity import by_account
@@ -14,6 +15,7 @@ from cloudgpu.core.catalog.matching import by_preference
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Offer, Requirements
+from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Resolves
@@ -123,12 +125,12 @@ def _has_volume(provider: Provider, volume: Volume) -> bool:
 
 def volume_accounts(session: Session, name: str) -> set[str]:
     """Return the accounts here in which the ledger has a volume of this name."""
-    machines = (
+    volumes = [
         machine
-        for machine in session.ledger.billable_machines()
-        if machine.is_named_resource and machine.terminated_at is None
-    )
-    return set(by_account(session, [machine for machine in machines if machine.name == name])[0])
+        for machine in named_resources(session.ledger)
+        if machine.name == name and machine.state == Kind.VOLUME  # an image may have the same name
+    ]
+    return set(by_account(session, volumes)[0])
 
 
 def _no_offers_error(skipped: Sequence[SkippedAccount]) -> CloudgpuError:

@@ -298,11 +298,16 @@ def can_be_restored(machine: Machine) -> bool:
 
 
 def existing_volumes(machines: Iterable[BudgetedMachine]) -> frozenset[tuple[str, str]]:
-    """Return the named volumes and images that exist according to the ledger, as (account, name).
+    """Return the named volumes that exist according to the ledger, as (account, name).
 
-    An account counts by its name and by its identity: a plan only knows the name.
+    An account counts by its name and by its identity: a plan only knows the name. An image may have a volume's name:
+    the `state` of a named resource is its kind.
     """
-    existing = [volume for volume in machines if volume.is_named_resource and volume.terminated_at is None]
+    existing = [
+        resource
+        for resource in machines
+        if resource.is_named_resource and resource.state == "volume" and resource.terminated_at is None
+    ]
     return frozenset((account, volume.name) for volume in existing for account in (account_key(volume), volume.account))
 
 

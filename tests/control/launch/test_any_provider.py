@@ -6,12 +6,15 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
+from cloudgpu.control.budgets.store import set_budget
 from cloudgpu.control.catalog.market import parse_filters
 from cloudgpu.control.inputs.launch_request import UpRequest
-from cloudgpu.control.launch.budget_preview import build_plan_document
+from cloudgpu.control.launch.budget_preview import budgets_document, build_plan_document
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import terminate_one
+from cloudgpu.control.resources.named import save_image
 from cloudgpu.control.session.accounts import account_of
 from cloudgpu.control.setup.init import parse_setup_value
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_VOLUME
@@ -322,6 +325,19 @@ def test_a_volume_that_is_there_draws_the_machine_to_its_account(labs):
     with pytest.raises(InvalidRequest, match="each have a volume data") as refused:
         labs.prepare(setup=both)
     assert refused.value.next.endswith("--account dear | fair")
+
+
+def test_an_image_of_a_volumes_name_is_no_volume_and_its_new_volume_is_counted(labs):
+    wish = {"setup": Setup(volume=Volume("data", 20)), "account": "dear", "new": True, "name": "fox"}
+    set_budget(labs.session, budget_of_options(labs.session, BudgetOptions("all", "9999", period="total")))
+    before = labs.prepare(**wish)
+    asked_before = budgets_document(labs.session, before)[0]["requested_usd"]
+    machine = launch(labs.session, labs.prepare(account="dear", name="owl"), wait=False).machine
+    save_image(labs.session, machine, "data")
+    after = labs.prepare(**wish)
+    assert after.plan.to_lease_end == before.plan.to_lease_end
+    assert budgets_document(labs.session, after)[0]["requested_usd"] == asked_before
+    assert accounts(labs.prepare(setup=Setup(volume=Volume("data", 20)))) == ["cheap", "fair", "dear"]
 
 
 def test_while_an_account_that_may_have_the_volume_is_silent_no_second_one_is_made(labs):

@@ -196,11 +196,13 @@ def test_a_machine_without_a_lease_is_counted_to_the_end_of_the_period():
 
 def test_a_named_volume_that_is_there_is_counted_once():
     thing = retained("vol", "volume", size_gb=100, region="us-east-1", nanos=DOLLAR // 10, per="month")
-    volume = row("data", is_named_resource=True, price=None, billed=False, retained=(thing,))
+    volume = row("data", is_named_resource=True, state="volume", price=None, billed=False, retained=(thing,))
     setup = MachineSetup.of(setup_to_json(Setup(volume=Volume("data", None))))
     wanted = row("b", price=0, beside=[disk(named=True)], setup=setup)
     (share,) = sums(budget(), wanted, [volume])
     assert share == pytest.approx((0, 10 * 9.5 / 30, 0))
+    (share,) = sums(budget(), wanted, [volume._replace(state="image")])
+    assert share[2] == pytest.approx(10 * 9.5 / 30), "an image of that name is another resource"
     (share,) = sums(budget(), wanted)
     assert share == pytest.approx((0, 0, 10 * 9.5 / 30))
 
