@@ -16,13 +16,12 @@ from cloudgpu.control.inventory.local_files import clean_up, clean_up_local_file
 from cloudgpu.control.inventory.settle import settle, settle_abandoned_launches
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
-from cloudgpu.control.launch.any_provider import constrain_candidates
 from cloudgpu.control.launch.attempt import record_intents, send_all
 from cloudgpu.control.launch.budget_preview import launch_differences, sync_for_budgets
 from cloudgpu.control.launch.cluster import find_or_settle_node, living_nodes
 from cloudgpu.control.launch.containers import filter_runnable
 from cloudgpu.control.launch.offers import Refusals, resolve, with_client_ssh_ingress
-from cloudgpu.control.launch.plan import PreparedLaunch
+from cloudgpu.control.launch.plan import PreparedLaunch, find_offers
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.failed_launch import terminate_failed_launch, terminate_surviving_nodes
 from cloudgpu.control.lifecycle.lease import refresh_lease, set_lease
@@ -31,7 +30,6 @@ from cloudgpu.control.session.accounts import is_forgotten
 from cloudgpu.control.session.guarding import check_launch_guarded, is_guarded
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_may, check_override, claim_owner
-from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.attempt import launch_message, launched_machine, unfinished_attempt
 from cloudgpu.core.launch.plan import Lease, budget_subject, node_offers
@@ -270,9 +268,9 @@ def _wait_until_ready(session: Session, machine: Machine, *, already_existed: bo
 def _launch_new(session: Session, prepared: PreparedLaunch) -> Machine:
     """Try the offers in order; each attempt is recorded before it is sent and settled before the next."""
     refusals = Refusals(prepared.candidates.any_account)
-    # The plan expected an existing machine, which has ended: constrain location and firewall now.
+    # The plan expected an existing machine, which has ended: its offers may be that machine's, at the price of then.
     if prepared.resolved_offer is None:
-        prepared = _with_constraints(session, prepared)
+        prepared = _with_current_offers(session, prepared)
     synced_accounts = {prepared.plan.offer.configuration.account}
     for offer in _remaining_offers(prepared):
         if refusals.rules_out(offer):
@@ -311,15 +309,25 @@ def _launch_new(session: Session, prepared: PreparedLaunch) -> Machine:
     raise _all_refused_error(prepared, refusals.first_error)
 
 
-def _with_constraints(session: Session, prepared: PreparedLaunch) -> PreparedLaunch:
-    """Return the plan with constrained requests, without offers that no longer fit or cannot run its container."""
-    candidates = with_client_ssh_ingress(session, constrain_candidates(session, prepared.candidates))
-    requirements_by_account = {candidate.account: candidate.request.requirements for candidate in candidates.items}
-    offers = (offer for offer in prepared.offers if offer.configuration.account in requirements_by_account)
-    fitting = tuple(
-        offer for offer in offers if fits(offer.configuration, requirements_by_account[offer.configuration.account])
-    )
-    return replace(prepared, candidates=candidates, offers=filter_runnable(prepared.template, fitting)[0])
+def _with_current_offers(session: Session, prepared: PreparedLaunch) -> PreparedLaunch:
+    """Return the plan with constrained requests and the offers of now that cost no more than planned.
+
+    Raises NoCapacity where there is none, and what the query for them raises.
+    """
+    found = find_offers(session, prepared.candidates, None)
+    runnable, planned_price = filter_runnable(prepared.template, found.offers)[0], prepared.plan.highest_price
+    offers = tuple(offer for offer in runnable if offer.price.per_hour <= planned_price)
+    if not offers:
+        price = runnable[0].price.per_hour
+        raise NoCapacity(
+            f"The machine of this request has ended, and another one costs more than in the plan: {price.text(4)} an "
+            f"hour, and not {planned_price.text(4)}.",
+            field="price",
+            value=f"{price.dollars:f}",
+            next="Run the same up again: it shows the plan with that price.",
+        )
+    candidates = with_client_ssh_ingress(session, found.candidates)
+    return replace(prepared, candidates=candidates, offers=offers)
 
 
 def _all_refused_error(prepared: PreparedLaunch, first_error: CloudgpuError | None) -> CloudgpuError:

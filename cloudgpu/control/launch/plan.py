@@ -113,7 +113,7 @@ def prepare(session: Session, request: UpRequest) -> PreparedLaunch:
     volume = request.setup.volume
     if existing_or_unsettled is None and volume is not None and not candidates.any_account:
         check_volume(session, candidates, volume.name)
-    offers_found = _find_offers(session, candidates, existing_or_unsettled)
+    offers_found = find_offers(session, candidates, existing_or_unsettled)
     if existing_or_unsettled is None and volume is not None:
         check_volume(session, offers_found.candidates, volume.name)  # the zone is known only now
     unfit_remarks: tuple[str, ...] = ()
@@ -189,7 +189,7 @@ def _per_hour(prepared: PreparedLaunch) -> Money:
     return prepared.plan.offer.price.per_hour
 
 
-def _find_offers(session: Session, candidates: Candidates, existing: Machine | None) -> OffersFound:
+def find_offers(session: Session, candidates: Candidates, existing: Machine | None) -> OffersFound:
     """Return the offers of these accounts; with an `existing` machine there need not be one."""
     if candidates.any_account:
         return offers_of_any_provider(session, candidates, existing)

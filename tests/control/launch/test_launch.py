@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import stat
+from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
@@ -12,6 +14,7 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.control.setup.ledger_admin import settle_ledger
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT, TAG_SEQ
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import (
     AuthFailed,
     InvalidRequest,
@@ -312,6 +315,33 @@ def test_a_plan_that_found_a_machine_does_not_launch_another_unasked(lab):
     with pytest.raises(InvalidRequest):
         launch(lab.session, prepared, wait=False, confirm=refuse)
     assert lab.machines() == []
+
+
+def test_a_machine_that_ended_after_the_plan_is_not_replaced_by_a_dearer_one(make_lab):
+    lab = make_lab('prices = { "fake.v100.1" = 2 }')
+    first = lab.up(max_price=Money.usd("3")).machine
+    settings = lab.home / "config.toml"
+    settings.write_text(settings.read_text().replace('"fake.v100.1" = 2', '"fake.v100.1" = 5'))
+    lab.session = lab.opened()
+    prepared = lab.prepare(max_price=Money.usd("3"))
+    assert prepared.existing.id == first.id
+    lab.cloud.terminate(first.provider_id)
+    lab.later(hours=2)
+    with pytest.raises(NoCapacity, match="Nothing at or under"):
+        launch(lab.session, prepared, wait=False)
+    assert lab.machines() == []
+
+
+def test_a_machine_that_ended_after_the_plan_is_replaced_at_the_planned_price_at_most(lab):
+    first = lab.up().machine
+    prepared = lab.prepare()
+    lab.cloud.options = replace(lab.cloud.options, prices={"fake.v100.1": Decimal(50)})
+    lab.cloud.terminate(first.provider_id)
+    lab.later(hours=2)
+    with pytest.raises(NoCapacity, match="costs more than in the plan"):
+        launch(lab.session, prepared, wait=False)
+    assert lab.machines() == []
+    assert lab.up().machine.price.nanos_per_hour == 50 * 10**9
 
 
 def test_what_keeps_a_launch_uncertain_says_the_way_out(lab):
