@@ -11,6 +11,7 @@ from cloudgpu.control.budgets.admission import evaluate_budgets, sync_before_adm
 from cloudgpu.control.inventory import retention as retention_records
 from cloudgpu.control.inventory.settle import settle
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT
+from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.launch.budget_preview import check_admission
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.offers import offers_or_launched_one
@@ -36,7 +37,7 @@ from cloudgpu.core.resources import retention as retention_rules
 from cloudgpu.core.resources.orphan import STARTABLE_STATES
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import machine_id
-from cloudgpu.errors import InvalidRequest, NoCapacity
+from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.providers.attached_costs import image_cost
 
 _DEFAULT_SETUP = Setup()
@@ -261,17 +262,28 @@ def check_move(session: Session, plan: MovePlan, lease: Lease, override: str | N
 
 
 def move(session: Session, machine: Machine, *, why: str) -> Machine:
-    """End a stopped machine and make an image of its disk; return the machine, to be restored from that."""
+    """End a stopped machine and make an image of its disk; return the machine, to be restored from that.
+
+    Raises InvalidRequest where it was started since the plan, or since its record.
+    """
     check_may(session, machine, "start")
     with lock_machine(session, machine):
-        return park(session, session.ledger.machine(machine.id) or machine, why=why)
+        machine = session.ledger.machine(machine.id) or machine
+        if machine.terminated_at is None:
+            machine = refresh(session, machine)
+        if machine.terminated_at is None and machine.state not in STARTABLE_STATES:
+            raise _cannot_move_error(machine)
+        return park(session, machine, why=why)
 
 
 def suggest_move(session: Session, machine: Machine, error: NoCapacity) -> NoCapacity:
-    """Return the error of a start without capacity, with the cost of a move by image if a move is possible."""
+    """Return the error of a start without capacity, with the cost of a move by image if a move is known to be possible.
+
+    What fails in finding that out is not raised: the missing capacity is what the user has to know.
+    """
     try:
         plan = plan_move(session, machine)
-    except (InvalidRequest, NoCapacity):
+    except CloudgpuError:
         return error
     cheapest = plan.offers[0]
     per_month = plan.image_cost.per_month

@@ -18,6 +18,7 @@ from cloudgpu.control.launch.restore import (
     restore_machine,
     settle_restore,
     start_machine,
+    start_stopped,
     suggest_move,
 )
 from cloudgpu.control.lifecycle.lifecycle import lock_machine, stop, terminate_one, terminate_with_resources
@@ -32,6 +33,7 @@ from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.resources import retention as keeping
 from cloudgpu.core.values.typed import parse_price
 from cloudgpu.errors import (
+    AuthFailed,
     InstanceNotFound,
     InvalidRequest,
     LedgerUnavailable,
@@ -420,6 +422,30 @@ def test_a_running_machine_is_not_moved(lab):
     row = lab.up().machine
     with pytest.raises(InvalidRequest, match="only a stopped machine"):
         plan_move(lab.session, row)
+
+
+def test_a_machine_that_was_started_since_its_stop_was_seen_is_not_moved(lab):
+    row = lab.up().machine
+    lab.later(seconds=1)
+    row = stop(lab.session, row, why="test")
+    lab.cloud.start(row.provider_id)  # as in a cloud's console
+    lab.later(seconds=1)
+    plan_move(lab.session, row)
+    with pytest.raises(InvalidRequest, match="is running: only a stopped machine is moved"):
+        move(lab.session, row, why="test")
+    assert [one.id for one in lab.machines()] == [row.provider_id]
+
+
+@pytest.mark.parametrize("error", [ProviderUnavailable("silence"), AuthFailed("may not list disks")])
+def test_what_cannot_be_looked_up_for_a_move_hides_no_missing_capacity(lab, error):
+    row = lab.up().machine
+    lab.later(seconds=1)
+    row = stop(lab.session, row, why="test")
+    lab.cloud.exhaust(row.zone)
+    lab.cloud.fail_next("resources", error)
+    with pytest.raises(NoCapacity) as caught:
+        start_stopped(lab.session, row, new_lease(lab.session, row, None), wait=False)
+    assert caught.value.next.startswith(("Try again later", "try another zone"))
 
 
 def test_a_volume_is_attached_without_waiting_for_ssh_and_again_where_that_was_lost(lab):
