@@ -71,9 +71,9 @@ def read_last_run(ledger: Ledger) -> LastRun:
 
 
 def are_runs_current(ledger: Ledger, now: datetime) -> bool:
-    """Say whether a run of the reaper has succeeded within 26 hours."""
+    """Say whether a run of the reaper has succeeded within 26 hours; a time far ahead is from a wrong clock."""
     ok_at = read_last_run(ledger).ok_at
-    return ok_at is not None and now - ok_at < OVERDUE_AFTER
+    return ok_at is not None and abs(now - ok_at) < OVERDUE_AFTER
 
 
 def _time(text: str | None) -> datetime | None:
@@ -130,9 +130,7 @@ def overdue_sentence(
     the first launch. Raises LedgerUnavailable.
     """
     now, last_run = session.clock(), last_run or read_last_run(session.ledger)
-    if (
-        last_run.ok_at is not None and abs(now - last_run.ok_at) < OVERDUE_AFTER
-    ):  # a time in the future is from a wrong clock
+    if last_run.ok_at is not None and abs(now - last_run.ok_at) < OVERDUE_AFTER:  # as in are_runs_current
         return None
     machines = session.ledger.machines() if machines is None else machines
     billable_count = sum(map(may_be_billed, machines))

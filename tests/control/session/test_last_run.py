@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.control.lifecycle.lifecycle import terminate_one
-from cloudgpu.control.session.last_run import overdue_sentence, read_last_run, totals_after_run
+from cloudgpu.control.session.last_run import are_runs_current, overdue_sentence, read_last_run, totals_after_run
 from cloudgpu.core.events.log import Draft
 
 
@@ -50,6 +50,16 @@ def test_a_pass_that_succeeded_is_good_for_26_hours(lab):
     assert overdue_sentence(lab.session) is None
     lab.later(minutes=1)
     assert "No run of the reaper has succeeded for 1d 2h, and a machine runs" in str(overdue_sentence(lab.session))
+
+
+def test_a_pass_by_a_clock_that_is_far_ahead_is_not_one_of_now(lab):
+    lab.up()
+    lab.later(days=300)
+    passed(lab)
+    assert are_runs_current(lab.session.ledger, lab.clock())
+    lab.later(days=-290)
+    assert not are_runs_current(lab.session.ledger, lab.clock())
+    assert overdue_sentence(lab.session)
 
 
 @pytest.mark.parametrize("older", [False, True])
