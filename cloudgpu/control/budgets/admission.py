@@ -153,11 +153,11 @@ def evaluate_budgets(
     others: Sequence[BudgetedMachine] = (),
     of_cluster: str = "",
 ) -> AdmissionRequest:
-    """Return the request for admission, with what each budget that covers it has spent and committed already.
+    """Return the request for admission, with what each budget that covers any of it has spent and committed already.
 
     `subject` is the machine as it would be in the ledger; `others` are the other nodes of the cluster `of_cluster`.
     """
-    covering = [budget for budget in budgets(session) if budget.scope.covers(subject)]
+    covering = [budget for budget in budgets(session) if any(map(budget.scope.covers, (subject, *others)))]
     now = session.clock()
     if not covering:
         return AdmissionRequest(subject, (), frozenset(), fallback_prices(session), now)

@@ -151,7 +151,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRequest:
-    """A machine that is requested from `now` on, with the sums of every budget that covers it.
+    """A machine that is requested from `now` on, with the sums of every budget that covers it or a further node.
 
     `further_nodes` are requested with it, all or none, if it is the first node of the cluster `cluster_name`.
     """
@@ -180,13 +180,10 @@ class AdmissionRequest:
         return next((n for n in range(len(subjects) - 1, 0, -1) if not self._admission(subjects[:n]).refusals), 0)
 
     def _admission(self, subjects: Sequence[BudgetedMachine]) -> Admission:
-        by_node = [commitments_of(subject, to_us(self.now), self.prices, self.volumes) for subject in subjects]
-        commitments = Commitments(
-            tuple(chain.from_iterable(one.items for one in by_node)),
-            any(one.is_unpriced for one in by_node),
-            max(one.planned_end for one in by_node),
-        )
-        return Admission(tuple(_verdict(sums, subjects[0], commitments, self.now) for sums in self.budget_sums))
+        costs = [commitments_of(subject, to_us(self.now), self.prices, self.volumes) for subject in subjects]
+        by_node = list(zip(subjects, costs, strict=True))
+        covered = [(one, [node for node in by_node if one.budget.scope.covers(node[0])]) for one in self.budget_sums]
+        return Admission(tuple(_verdict(sums, nodes, self.now) for sums, nodes in covered if nodes))
 
 
 def admission_request(
@@ -202,14 +199,15 @@ def admission_request(
 ) -> AdmissionRequest:
     """Return the request for a machine (`subject`, as the ledger would have it) with the sums of budgets that cover it.
 
-    `further_nodes` are requested with it. `exposures` are all billable machines. Of those with the ids of what is
-    requested, only past costs count, as the request replaces them. `ended` gives the ended usages since a time (None:
-    all), `unpriced_ended` those without a price. With it, total budgets use the machines' sums instead of every ended
-    usage. Neither is called if no budget covers the request.
+    `further_nodes` are requested with it, and a budget may cover only some of them. `exposures` are all billable
+    machines. Of those with the ids of what is requested, only past costs count, as the request replaces them. `ended`
+    gives the ended usages since a time (None: all), `unpriced_ended` those without a price. With it, total budgets use
+    the machines' sums instead of every ended usage. Neither is called if no budget covers the request.
     """
-    covering = [budget for budget in budgets if budget.scope.covers(subject)]
+    requested = (subject, *further_nodes)
+    covering = [budget for budget in budgets if any(map(budget.scope.covers, requested))]
     volumes = existing_volumes(exposure for exposure in exposures if not isinstance(exposure, Exposure))
-    ids = {subject.id, *(subject.id for subject in further_nodes)}
+    ids = {machine.id for machine in requested}
     sums = budget_sums(
         covering, exposures, ended, prices, now, volumes, excluded_ids=ids, unpriced_ended=unpriced_ended
     )
@@ -378,7 +376,14 @@ def _assumption_texts(subject: BudgetedMachine, items: Iterable[Commitment]) -> 
     return dict.fromkeys(f"{subject.name}: {one.what}: {one.assumption}" for one in items if one.assumption)
 
 
-def _verdict(sums: BudgetSums, subject: BudgetedMachine, commitments: Commitments, now: datetime) -> BudgetVerdict:
+def _verdict(sums: BudgetSums, nodes: Sequence[tuple[BudgetedMachine, Commitments]], now: datetime) -> BudgetVerdict:
+    """Return the verdict on the requested machines that a budget covers, each with what it will cost."""
+    commitments = Commitments(
+        tuple(chain.from_iterable(costs.items for _, costs in nodes)),
+        any(costs.is_unpriced for _, costs in nodes),
+        max(costs.planned_end for _, costs in nodes),
+    )
+    subject = nodes[0][0]
     machines_without_price = [*sums.machines_without_price, *([subject.name] if commitments.is_unpriced else [])]
     price_assumptions = sums.price_assumptions | _assumption_texts(subject, commitments.items)
     is_free = not commitments.is_unpriced and not any(commitment.nanos for commitment in commitments.items)

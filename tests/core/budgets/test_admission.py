@@ -178,6 +178,15 @@ def test_what_a_budget_does_not_cover_does_not_count():
     assert not admit(budget(1, scope={"project": "other"}), row("c"), rows).verdicts
 
 
+def test_a_budget_of_one_node_counts_that_node_of_a_cluster_alone_whichever_it_is():
+    nodes = [row(name, price=price) for name, price in (("n0", DOLLAR), ("n1", 2 * DOLLAR))]
+    for node, requested in zip(nodes, (8, 16), strict=True):
+        one = budget(scope={"instance": node.name})
+        asked = admission_request([one], nodes[0], (), lambda _since: (), PRICES, NOW, further_nodes=nodes[1:])
+        (verdict,) = asked.admission().verdicts
+        assert float(verdict.periods[0].requested.dollars) == pytest.approx(requested, abs=0.001)
+
+
 def test_a_machine_is_not_counted_beside_its_own_extension():
     running = row("a", open_usage=(use(NOW - HOUR),))
     (share,) = sums(budget(), running._replace(renew_until=iso(NOW + 9 * HOUR)), [running])
