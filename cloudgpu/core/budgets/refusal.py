@@ -77,6 +77,7 @@ _NEEDS_REAPER = (
     " Only cloudgpu reap or watch ends such a machine, and no run has succeeded for 26 hours: it is counted as one "
     "that runs on after its renew-until."
 )
+_MAX_NAMED = 5  # machines without a price
 _INSTALL_REAPER = "Once the reaper runs, it counts only to its renew-until: cloudgpu cron install."
 
 
@@ -191,8 +192,9 @@ def _override(refusals: Sequence[BudgetVerdict]) -> str:
 
 
 def _unpriced_error(verdict: BudgetVerdict, request: AdmissionRequest) -> BudgetRefused:
-    names = ", ".join(verdict.machines_without_price[:5])
-    is_requested_machine = request.subject.name in verdict.machines_without_price
+    unpriced = verdict.machines_without_price[:_MAX_NAMED]
+    names, requested = ", ".join(unpriced), {one.name for one in (request.subject, *request.further_nodes)}
+    is_requested_machine = not requested.isdisjoint(verdict.machines_without_price)
     what = (
         "its price is not known" if is_requested_machine else f"the price of {names}, which runs already, is not known"
     )
@@ -202,7 +204,7 @@ def _unpriced_error(verdict: BudgetVerdict, request: AdmissionRequest) -> Budget
         value=verdict.budget.name,
         next=" ".join(
             [
-                "Give its highest price: --max-price." if is_requested_machine else f"End it: cloudgpu down {names}.",
+                "Give its highest price: --max-price." if is_requested_machine else f"End it: cloudgpu down {' '.join(unpriced)}.",
                 _override([verdict]),
             ]
         ),

@@ -16,6 +16,7 @@ from cloudgpu.core.budgets.admission import admission_request
 from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, Scope
 from cloudgpu.core.budgets.commitments import Prices, SubstitutePrice
 from cloudgpu.core.budgets.enforcement import highest_admitted_price, longest_admitted
+from cloudgpu.core.budgets.refusal import Remedy, refusal
 from cloudgpu.core.model.facts import MachineGuards, MachineSetup, record_of
 from cloudgpu.core.model.launch import Setup, Volume, setup_to_json
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage, usage_of_record
@@ -158,6 +159,17 @@ def test_a_missing_compute_price_refuses(wanted):
     rows = [row("a", price=None if wanted.price else DOLLAR)]
     (verdict,) = admit(budget(10**6), wanted, rows).refusals
     assert verdict.machines_without_price == ("a" if wanted.price else "b",)
+
+
+def test_a_refusal_for_missing_prices_names_the_command_that_ends_what_runs():
+    running = [row("a", price=None), row("c", price=None)]
+    error = refusal(ask(budget(), row("b"), running), Remedy(lambda _until: ""))
+    assert "the price of a, c, which runs already, is not known" in error.message
+    assert error.next.startswith("End it: cloudgpu down a c.")
+    nodes = [row("n0", price=None), row("n1", price=None)]
+    one = budget(scope={"instance": "n1"})
+    asked = admission_request([one], nodes[0], (), lambda _since: (), PRICES, NOW, further_nodes=nodes[1:])
+    assert refusal(asked, Remedy(lambda _until: "")).next.startswith("Give its highest price: --max-price.")
 
 
 def test_what_costs_nothing_is_never_refused():
