@@ -102,7 +102,7 @@ def unguarded_finding(machine: Machine, why: str) -> Finding:
         kind="nothing ends it",
         title=f"Nothing ends {machine.name} by itself now",
         text=f"Only scheduled runs of the reaper can end it, and {why}.{hourly} "
-        f"To end it: cloudgpu down {machine.name}",
+        f"To end it: cloudgpu down {command_name(machine)}",
         facts=_facts(machine),
         urgent=True,
     )
@@ -148,11 +148,11 @@ def price_leaps(machines: Iterable[Machine], factor_of: Callable[[Machine], Frac
             continue
         (before, after), factor = price_change, factor_of(machine)
         if before.nanos * factor < after.nanos or after.nanos * factor < before.nanos:
-            yield price_finding(price_key(machine), before, after, machine_name=machine.name)
+            yield price_finding(price_key(machine), before, after, machine)
 
 
-def price_finding(place: str, before: Money, after: Money, *, machine_name: str = "") -> Finding:
-    """Return the finding of a changed price; `place` is like `aws/us-east-1b/p3.2xlarge/spot`."""
+def price_finding(place: str, before: Money, after: Money, machine: Machine | None = None) -> Finding:
+    """Return the finding of a changed price; `place` is like `aws/us-east-1b/p3.2xlarge/spot`, `machine` runs there."""
     rose = after.nanos > before.nanos
     times = Fraction(after.nanos, before.nanos) if before else None
     factor_text = f", {float(times):.3g} times what it was" if times is not None else ""
@@ -163,11 +163,11 @@ def price_finding(place: str, before: Money, after: Money, *, machine_name: str 
         title=f"The price of {place} {'rose' if rose else 'fell'} to {_hourly(after)}",
         text=f"It was {_hourly(before)}{factor_text}."
         + (
-            f" {machine_name} runs at it: cloudgpu cost says what it has cost, cloudgpu stop {machine_name} ends it."
-            if machine_name
+            f" {machine.name} runs at it: cloudgpu cost says what it has cost, {stop_command(machine)} ends it."
+            if machine is not None
             else ""
         ),
-        facts=facts | ({"machine": machine_name} if machine_name else {}),
+        facts=facts | ({} if machine is None else {"machine": machine.name}),
         urgent=rose,
     )
 

@@ -204,7 +204,9 @@ def _unpriced_error(verdict: BudgetVerdict, request: AdmissionRequest) -> Budget
         value=verdict.budget.name,
         next=" ".join(
             [
-                "Give its highest price: --max-price." if is_requested_machine else f"End it: cloudgpu down {' '.join(unpriced)}.",
+                "Give its highest price: --max-price."
+                if is_requested_machine
+                else f"End it: cloudgpu down {' '.join(unpriced)}.",
                 _override([verdict]),
             ]
         ),

@@ -10,6 +10,7 @@ from cloudgpu.core.alerts.findings import (
     machine_findings,
     price_finding,
     price_leaps,
+    unguarded_finding,
     unproved_since,
 )
 from cloudgpu.core.events.log import Event
@@ -157,8 +158,15 @@ def test_a_price_is_news_when_it_moved_by_more_than_the_factor(before, after, to
     assert len(list(price_leaps([priced(before, after)], lambda _: Fraction("1.5")))) == told
 
 
+def test_the_command_of_an_alert_ends_a_node_by_its_cluster_and_what_cannot_be_stopped_by_down():
+    node = ClusterNode("train", "m", 1, 2)
+    (moved,) = price_leaps([priced(100, 900)._replace(cluster=node, stoppable=False)], lambda _: Fraction(2))
+    assert moved.text.endswith("fox runs at it: cloudgpu cost says what it has cost, cloudgpu down train ends it.")
+    assert unguarded_finding(row(cluster=node), "none run").text.endswith("To end it: cloudgpu down train")
+
+
 def test_news_of_a_price_names_both_and_how_far_it_moved():
-    one = price_finding("aws/us-east-1b/p3.2xlarge/spot", Money(500_000_000), Money(1_500_000_000), machine_name="fox")
+    one = price_finding("aws/us-east-1b/p3.2xlarge/spot", Money(500_000_000), Money(1_500_000_000))
     assert one.key == "price:aws/us-east-1b/p3.2xlarge/spot"
     assert one.title == "The price of aws/us-east-1b/p3.2xlarge/spot rose to $1.5000/h"
     assert "3 times what it was" in one.text
