@@ -22,6 +22,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import earliest_moment
 
 _SIZE_CLASS = re.compile(r"([A-Z])\d+ (\d+) GiB")  # a disk is billed as one of its size class: `P10 128 GiB`
+FLAT_PRICE_UNIT = "usd_per_disk_month"  # one price for a disk of a size class
 BUDGET_MARGIN = Fraction(3, 2)  # multiplies the most expensive known price, where a price is not known
 
 
@@ -174,7 +175,7 @@ def _most_expensive_of_provider(provider: str, price_class: PriceClass, _index: 
 def per_gigabyte(row: DiskPrice) -> DiskPrice:
     """Return the price of a disk of a size class (`P10 128 GiB`) as a price per gigabyte; any other price as it is."""
     size = re.search(r"(\d+) GiB$", row.kind)
-    if row.unit != "usd_per_disk_month" or size is None:
+    if row.unit != FLAT_PRICE_UNIT or size is None:
         return row
     return replace(row, unit="usd_per_gb_month", price=row.price.scaled(Fraction(1, int(size[1]))))
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from math import ceil
 from typing import TYPE_CHECKING
 
-from cloudgpu.catalog.storage import disk_price, price_class_of, storage_kinds
+from cloudgpu.catalog.storage import FLAT_PRICE_UNIT, disk_price, price_class_of, storage_kinds
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.catalog.catalog import DiskPrice
 from cloudgpu.core.launch.plan_cost import AddedCost
@@ -56,7 +56,6 @@ _UNIT_TEXTS = {
     "usd_per_hour": "an hour",
     "usd_per_gb": "a GB",
 }
-_FLAT_PRICE_UNIT = "usd_per_disk_month"  # one price for a disk of a size class
 _RESOURCE_BY_NAME = {str(one): one for one in Resource}  # what a charge is for: disk, snapshot, address
 
 
@@ -72,7 +71,7 @@ def rate(provider: str, region: str, stored_as: str, quantity: float) -> Rate:
         return Rate(resource, stored_as, amount, Per.MONTH, None, "no price in the catalogue")
     if listed.unit not in _PER_OF_UNIT:
         return Rate(resource, stored_as, amount, Per.MONTH, None, f"priced by {listed.unit}")
-    is_flat = listed.unit == _FLAT_PRICE_UNIT
+    is_flat = listed.unit == FLAT_PRICE_UNIT
     return Rate(
         resource=resource,
         stored_as=stored_as,

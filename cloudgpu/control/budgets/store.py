@@ -200,12 +200,13 @@ def _list_price_nanos(provider: str | None, instance_type: str | None, region: s
 def _attached_price(provider: str, region: str, kind: str, resource: str) -> SubstitutePrice:
     """Return the list price of storage or an address; if the list has none, 1.5 times the most expensive known."""
     from cloudgpu.catalog import counted_price
-    from cloudgpu.catalog.storage import PriceClass
+    from cloudgpu.catalog.storage import FLAT_PRICE_UNIT, PriceClass
 
     price_class = PriceClass(resource) if resource in list(PriceClass) else None
     counted = counted_price(provider, region, kind, price_class)
     why = counted.source if counted.upper_bound else ""
-    return SubstitutePrice(counted.price.nanos, _PERIOD_OF_UNIT.get(counted.unit, "month"), why)
+    by_size = counted.unit != FLAT_PRICE_UNIT
+    return SubstitutePrice(counted.price.nanos, _PERIOD_OF_UNIT.get(counted.unit, "month"), why, by_size)
 
 
 def reservations_of_jobs(session: Session, view: View, budgeted: BudgetedMachine | None = None) -> list[Exposure]:

@@ -12,10 +12,10 @@ from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.rates import RateInterval, billed_intervals, from_us, intervals_cost, most_expensive_window
 from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
 from cloudgpu.core.budgets.budget import Budget, current_period, earliest_relevant
-from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of
+from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of, with_price
 from cloudgpu.core.budgets.exposure import Exposure, exact_cost, flow_intervals
 from cloudgpu.core.model.machine import BudgetedMachine, Machine, existing_volumes
-from cloudgpu.core.model.usage import Per, PriceInterval, Usage
+from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import HOUR_MICROS, Money
 from cloudgpu.core.values.times import Period, periods
 
@@ -351,25 +351,12 @@ def _add_usage(
             sums.spent += use
         return
     if not use.segments:
-        use, why = _with_price(use, prices)
+        use, why = with_price(use, prices)
         for sums in covering:
             sums.price_assumptions[f"{name}: {use.what}: {why}"] = None
     intervals = billed_intervals(use, now) if covering else ()
     for sums in covering:
         sums.spent += intervals
-
-
-def _with_price(usage: Usage, prices: Prices) -> tuple[Usage, str]:
-    """Return a usage without a price with the one that is counted, and why; a run without any stays without."""
-    if usage.resource == "instance":
-        if usage.on_demand is None:
-            return usage, "no price is known for a time that is past, so it is in no sum"
-        nanos, per, why = usage.on_demand, "hour", "its price is not known: counted on demand"
-    elif usage.resource == "traffic":
-        return usage, "no price is known, so it is in no sum"
-    else:
-        nanos, per, why = prices.attached_price(usage.provider, "", usage.kind, usage.resource)
-    return usage._replace(per=Per(per), segments=(PriceInterval(usage.begin, nanos, why, None, "derived"),)), why
 
 
 def _assumption_texts(subject: BudgetedMachine, items: Iterable[Commitment]) -> dict[str, None]:

@@ -10,6 +10,7 @@ from cloudgpu.core.billing.rates import RateInterval, rate_intervals
 from cloudgpu.core.billing.rules import Rule, parse_us, rule_of
 from cloudgpu.core.model.facts import AttachedCost, Retained
 from cloudgpu.core.model.machine import BudgetedMachine, account_key, may_be_running, not_none
+from cloudgpu.core.model.usage import Per, PriceInterval, Usage
 from cloudgpu.core.policies.guards import safeguards_of
 from cloudgpu.core.values.money import HOUR_MICROS
 
@@ -17,11 +18,19 @@ OVERDUE_US = HOUR_MICROS  # microseconds: a machine that runs beyond its end is 
 
 
 class SubstitutePrice(NamedTuple):
-    """A price in place of an unknown one: `nanos` per `hour` or `month`; `why` is empty for a known price."""
+    """A price in place of an unknown one: `nanos` per `hour` or `month`; `why` is empty for a known price.
+
+    `by_size`: it is for each GB; else for the whole resource.
+    """
 
     nanos: int
     per: str
     why: str
+    by_size: bool = True
+
+    def number(self, quantity: int) -> int:
+        """Return how often it is paid for so many GB, or so many of a resource that has no size."""
+        return quantity if self.by_size else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +169,7 @@ def _attached_commitment(
             subject, entry.what, end, resource, SubstitutePrice(not_none(entry.nanos_per_month), "month", ""), 1
         )
     price = _price(subject, entry, subject.region, resource, prices)
-    return _commitment(subject, entry.what, end, resource, price, quantity)
+    return _commitment(subject, entry.what, end, resource, price, price.number(quantity))
 
 
 def _retained_commitment(subject: BudgetedMachine, entry: Retained, prices: Prices) -> Commitment:
@@ -171,8 +180,7 @@ def _retained_commitment(subject: BudgetedMachine, entry: Retained, prices: Pric
             subject, what, None, resource, SubstitutePrice(not_none(entry.nanos_per_month), "month", ""), 1
         )
     price = _price(subject, entry, entry.region, resource, prices)
-    quantity = entry.size_gb if entry.by_size or price.why else 1
-    return _commitment(subject, what, None, resource, price, quantity)
+    return _commitment(subject, what, None, resource, price, price.number(entry.size_gb))
 
 
 def _price(
@@ -181,10 +189,10 @@ def _price(
     """Return the entry's price; where there is none, or it is another region's, what is counted instead."""
     nanos = entry.nanos
     if nanos is not None and not entry.why_maybe_less:
-        return SubstitutePrice(nanos, entry.per or "month", "")
+        return SubstitutePrice(nanos, entry.per or "month", "", entry.by_size)
     substitute = prices.attached_price(subject.provider, region, entry.stored_as or "", resource)
     if nanos is not None and not substitute.why:
-        return SubstitutePrice(nanos, entry.per or "month", "")
+        return SubstitutePrice(nanos, entry.per or "month", "", entry.by_size)
     return substitute
 
 
@@ -193,3 +201,20 @@ def _commitment(
 ) -> Commitment:
     rule = rule_of(subject.provider or "", subject.market or "on_demand", resource)
     return Commitment(what, until, price.nanos * quantity, price.per, rule, price.why)
+
+
+def with_price(usage: Usage, prices: Prices) -> tuple[Usage, str]:
+    """Return a usage without a price with the one that is counted, and why; a run without any stays without."""
+    if usage.resource == "instance":
+        if usage.on_demand is None:
+            return usage, "no price is known for a time that is past, so it is in no sum"
+        price = SubstitutePrice(usage.on_demand, "hour", "its price is not known: counted on demand")
+    elif usage.resource == "traffic":
+        return usage, "no price is known, so it is in no sum"
+    else:
+        price = prices.attached_price(usage.provider, "", usage.kind, usage.resource)
+    segment, quantity = (
+        PriceInterval(usage.begin, price.nanos, price.why, None, "derived"),
+        price.number(usage.quantity),
+    )
+    return usage._replace(per=Per(price.per), quantity=quantity, segments=(segment,)), price.why

@@ -23,7 +23,7 @@ from cloudgpu.control.budgets.commands import (
     remove_budget_of_name,
     set_budget_document,
 )
-from cloudgpu.control.budgets.store import budget_states, budgets, find_budgets
+from cloudgpu.control.budgets.store import budget_states, budgets, fallback_prices, find_budgets
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
@@ -69,6 +69,13 @@ def test_a_budget_is_kept_as_it_was_set(lab):
     (one,) = budgets(lab.opened())
     assert (one.scope.text, one.thresholds, one.forecast) == ("project=vision,owner=ada", (10, 90), None)
     assert (one.actions, one.tz, one.allow_override) == ({Action.NOTIFY, Action.STOP}, "Asia/Seoul", False)
+
+
+@pytest.mark.parametrize(("provider", "kind", "by_size"), [("azure", "P10 128 GiB", False), ("vendor", "fast", True)])
+def test_what_stands_in_for_a_missing_price_says_whether_it_is_for_each_gb(lab, provider, kind, by_size):
+    price = fallback_prices(lab.session).attached_price(provider, "nowhere", kind, "disk")
+    assert price.why.startswith("no price is known: the most expensive")
+    assert (price.by_size, price.number(128)) == (by_size, 128 if by_size else 1)
 
 
 def test_a_name_is_set_a_second_time_only_when_that_is_said(lab):

@@ -154,6 +154,19 @@ def test_the_price_of_another_region_is_none_and_one_by_changed_blocks_is():
     assert verdict.price_assumptions == ()
 
 
+def test_a_stand_in_for_a_price_of_a_whole_disk_is_counted_once_and_not_for_each_gb():
+    whole = replace(PRICES, attached_price=lambda *_where: SubstitutePrice(30 * DOLLAR, "month", "x", by_size=False))
+    elsewhere = {"per": "month", "nanos": 20 * DOLLAR, "by_size": False, "why_maybe_less": "no price is known there"}
+    thing = retained("vol", "volume", size_gb=128, region="brazilsouth", stored_as="P10 128 GiB", **elsewhere)
+    volume = row("data", is_named_resource=True, price=None, billed=False, retained=(thing,))
+    unpriced = stored(NOW - timedelta(days=15), 0, quantity=128)._replace(segments=(), provider="vendor")
+    kept = row("k", terminated_at=iso(NOW), retained=(), open_usage=(unpriced,))
+    beside = [disk(nanos=None, quantity=128)]
+    (share,) = sums(budget(10**4), row("b", price=0, beside=beside), [volume, kept], prices=whole)
+    part = 9.5 / 30
+    assert share == pytest.approx((30 * 15 * 24 / 730, 30 * part, 30 * part), abs=0.01)
+
+
 @pytest.mark.parametrize("wanted", [row("b"), row("b", price=None)])
 def test_a_missing_compute_price_refuses(wanted):
     rows = [row("a", price=None if wanted.price else DOLLAR)]
