@@ -17,7 +17,7 @@ from cloudgpu.providers.azure import groups
 from cloudgpu.providers.azure.calls import call_or_none, invoke
 from cloudgpu.providers.azure.client import Azure
 
-PART_KIND = "custom role"
+PART_KIND, ACTIONS_KIND = "custom role", "actions of the custom role"
 ADMINISTRATOR = "f58310d9-a9f6-439a-9e8d-f62e7b41a168"  # Azure built-in roles: Role Based Access Control Administrator
 _ROLE_DEFINITIONS = "Microsoft.Authorization/roleDefinitions"
 _WRITE_ASSIGNMENT, _DELETE_ASSIGNMENT = (
@@ -26,13 +26,18 @@ _WRITE_ASSIGNMENT, _DELETE_ASSIGNMENT = (
 
 
 def read_role(azure: Azure, document: str) -> ProviderRole:
-    """Return what there is of the role, and in which subscription. One call; changes nothing."""
+    """Return what there is of the role, and in which subscription. One call; changes nothing.
+
+    Its actions are a part of their own where the role is ours and allows something else than `document`.
+    """
     same_name_roles = _roles_of_this_name(azure)
     our_role = next((one for one in same_name_roles if _guid(one) == guid(azure)), None)
-    is_current = our_role is not None and _actions(our_role.permissions) == set(json.loads(document)["Actions"])
-    part = RolePart(PART_KIND, name(azure), exists=is_current, is_ours=our_role is not None or not same_name_roles)
+    is_ours = our_role is not None or not same_name_roles
+    parts = [RolePart(PART_KIND, name(azure), exists=our_role is not None, is_ours=is_ours)]
+    if our_role is not None and not _allows_exactly(our_role.permissions, json.loads(document)["Actions"]):
+        parts.append(RolePart(ACTIONS_KIND, name(azure), exists=False, is_ours=True))
     subscription_label = f"Azure subscription {azure.subscription}, where {groups.TIMERS} is switched on for timers"
-    return ProviderRole(subscription_label, (part,), {"machine_role": id_of(azure), "timers": True})
+    return ProviderRole(subscription_label, tuple(parts), {"machine_role": id_of(azure), "timers": True})
 
 
 def make(azure: Azure, document: str) -> None:
@@ -150,5 +155,7 @@ def _guid(one: Any) -> str:
     return str(one.name or "").lower()
 
 
-def _actions(permissions: Any) -> set[str]:
-    return {action for one in permissions or () for action in one.actions or ()}
+def _allows_exactly(permissions: Any, actions: list[str]) -> bool:
+    """Say whether these permissions of a role allow these actions, and exclude none of them."""
+    allowed = {action for one in permissions or () for action in one.actions or ()}
+    return allowed == set(actions) and not any(one.not_actions for one in permissions or ())
