@@ -146,15 +146,16 @@ def why_document(
     `samples` kept here, or `none`. `judged` has the signals if they are too old to decide by; `stop_reason` is why a
     machine that does not run was stopped. Times are UTC text, durations seconds.
     """
-    machine = view.machine
+    machine, is_running = view.machine, may_be_running(view.machine)
     evidence = (
         activity_evidence(view, now)
-        if may_be_running(machine)
+        if is_running
         else Evidence(UNKNOWN, _stopped_text(machine, stop_reason), asked=False)
     )
     return {
         "machine": machine.id,
         "name": machine.name,
+        "running": is_running,
         "activity": evidence.activity,
         "why": evidence.why,
         "quiet_s": None if evidence.unused_for is None else round(evidence.unused_for.total_seconds()),

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+
+import pytest
 
 from cloudgpu.cli.automation.reap import problems_text, run_text, summary
+from cloudgpu.cli.machines.why_text import why_text
 from cloudgpu.core.model.identity import QueriedAccount
 from cloudgpu.core.policies.policy import ReaperAction, Rule
+from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import Decision
 from cloudgpu.core.reaper.result import ReaperRun
 from cloudgpu.views.reaper import run_document
+from tests.core.past import TEN
 from tests.views.a_pass import NOW, a_pass
 
 
@@ -64,12 +70,29 @@ def test_a_pass_in_which_nothing_happened_says_nothing_unless_it_is_to():
 def test_what_would_be_done_is_said_with_the_use_of_what_runs():
     runs, off = (
         Decision("cg-1", "fox", ReaperAction.KEEP, Rule.HOLD, "held", activity="IDLE"),
-        Decision("cg-2", "owl", ReaperAction.KEEP, Rule.NONE, "it is stopped"),
+        Decision("cg-2", "owl", ReaperAction.KEEP, Rule.NONE, "nothing runs there", runs=False),
     )
-    told = Decision("cg-3", "elk", ReaperAction.WARN, Rule.NONE, "no answer")
+    told = Decision("cg-3", "elk", ReaperAction.WARN, Rule.NONE, "it is silent")
     found = ReaperRun(NOW, dry_run=True, decisions=(runs, off, told))
     assert run_text(found, verbose=True).splitlines()[:3] == [
         "fox: would be kept (hold): IDLE, held",
-        "owl: would be kept: it is stopped",
-        "elk: would be warned: UNKNOWN, no answer",
+        "owl: would be kept: nothing runs there",
+        "elk: would be warned: UNKNOWN, it is silent",
     ]
+
+
+@pytest.mark.parametrize(("state", "runs"), [("running", True), ("stopped", False), ("stopping", False)])
+def test_a_decision_says_whether_the_machine_runs(state, runs):
+    seen = a_pass().views[0]
+    machine = seen.machine._replace(state=state, billed=state == "running")
+    (decision,) = decide([replace(seen, machine=machine)], [], NOW, interval=TEN)
+    assert (decision.runs, decision.do) == (runs, ReaperAction.WARN if runs else ReaperAction.KEEP)
+
+
+def test_the_headline_of_what_runs_and_what_does_not_depends_on_no_word_of_the_reason():
+    (shown,) = run_document(a_pass(), explain=True)["explained"]
+    silent = {**shown, "activity": "UNKNOWN", "why": "it is silent"}
+    first, *_ = why_text(silent, NOW).splitlines()
+    assert first.endswith(": not known whether it is used (it is silent)")
+    first, *_ = why_text({**silent, "running": False, "why": "stopped by hand"}, NOW).splitlines()
+    assert first.endswith(": stopped by hand")

@@ -15,7 +15,6 @@ from cloudgpu.cli.machine_text import account_lines
 from cloudgpu.cli.render import paragraph
 from cloudgpu.core.model.identity import unanswered_text
 from cloudgpu.core.policies.policy import ReaperAction, Rule
-from cloudgpu.core.reaper.decisions import UNKNOWN
 from cloudgpu.core.values.naming import counted
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.views.machines import queried_accounts_document
@@ -221,10 +220,7 @@ def _warning_text(warning: GivenWarning) -> str:
 
 
 def _decision_text(decision: Decision) -> str:
-    is_stopped = decision.activity == UNKNOWN and decision.why.startswith(
-        "it is "
-    )  # a machine that does not run has no activity
-    activity_text = "" if is_stopped else f"{decision.activity}, "
+    activity_text = f"{decision.activity}, " if decision.runs else ""
     return f"{decision.name}: {_WOULD_TEXTS[decision.do]}{_rule_text(decision.rule)}: {activity_text}{decision.why}"
 
 

@@ -38,14 +38,9 @@ def why_text(document: WhyDocument, now: datetime) -> str:
 def _headline(document: WhyDocument) -> str:
     reason, activity = document["why"], document["activity"]
     return wrapped(
-        f"{document['name']}: " + (reason if not _is_running(document) else f"{_STATES[activity]} ({reason})"),
+        f"{document['name']}: " + (f"{_STATES[activity]} ({reason})" if document["running"] else reason),
         rest="  ",
     )
-
-
-def _is_running(document: WhyDocument) -> bool:
-    """Return whether the machine runs, so that it has an activity."""
-    return not (document["activity"] == "UNKNOWN" and document["why"].startswith("it is "))
 
 
 def indented(text: str) -> str:
@@ -140,7 +135,7 @@ def _source_text(document: WhyDocument, now: datetime) -> str:
     if source["at"]:
         return f"from the samples kept here, the last of them {ago(source['at'], now)}{refresh_text}"
     last_active = document["last_active_at"]
-    if not _is_running(document):
+    if not document["running"]:
         use_text = f"; it was last in use {at_most_ago(last_active, now)}" if last_active else ""
         return f"nothing is asked of it now{use_text}"
     return (

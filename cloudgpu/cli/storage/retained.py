@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.machines.storage import NamedResource
 
+_BILLED_BY_DATA = (Kind.IMAGE, Kind.SNAPSHOT)  # so their size is the most that they cost
+
 
 def print_named_resources(session: Session, kind_name: str, output: Format) -> None:
     """Print the images or volumes of this ledger; exit with 8 if an account or region did not answer."""
@@ -51,7 +53,7 @@ def remove_named_resource(
 
 def monthly(resource: NamedResource) -> str:
     """Return the monthly cost of a named resource, in words; `at most` if it is billed by the data in it."""
-    return a_month(resource["usd_per_month"], at_most=resource["kind"] in (Kind.IMAGE, Kind.SNAPSHOT))
+    return a_month(resource["usd_per_month"], at_most=resource["kind"] in _BILLED_BY_DATA)
 
 
 def _resources_table(resources: list[NamedResource], kind_name: str, session: Session) -> str:
@@ -77,7 +79,8 @@ def _resources_table(resources: list[NamedResource], kind_name: str, session: Se
 def _total_text(resources: list[NamedResource], kind_name: str) -> str:
     """Return how many there are, and what they cost a month until they are removed."""
     known_usd = [Decimal(resource["usd_per_month"]) for resource in resources if resource["usd_per_month"] is not None]
-    at_most = "at most " if any(monthly(resource).startswith("at most") for resource in resources) else ""
+    priced_kinds = {resource["kind"] for resource in resources if resource["usd_per_month"] is not None}
+    at_most = "at most " if priced_kinds.intersection(_BILLED_BY_DATA) else ""
     unpriced_text = (
         f", and {len(resources) - len(known_usd)} without a known price" if len(known_usd) < len(resources) else ""
     )

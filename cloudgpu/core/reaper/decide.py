@@ -194,6 +194,7 @@ def _join(case: Case, results: Sequence[RuleResult]) -> Decision:
             default=None,
         ),
         activity=case.evidence.activity,
+        runs=case.stage is Stage.RUNNING,
         withdrawn=tuple(_withdrawn_warnings(case, results)) if case.view.machine.warnings else (),
     )
     if first is not None and first.do in ENDINGS:
@@ -254,7 +255,9 @@ def _why_withdrawn(case: Case, rule: Rule) -> str:
 
 
 def _keep(view: MachineView, why: str) -> Decision:
-    return Decision(view.machine.id, view.machine.name, ReaperAction.KEEP, Rule.NONE, why)
+    machine = view.machine
+    runs = _stage(machine) is Stage.RUNNING and machine.state != "stopping"
+    return Decision(machine.id, machine.name, ReaperAction.KEEP, Rule.NONE, why, runs=runs)
 
 
 def _over_idle_limit(units: Sequence[_Unit], now: datetime, max_stops: int) -> set[str]:

@@ -86,7 +86,7 @@ class Decision:
     is when a warning has been waited out: an end with an `after` that is still to come, by seconds at most
     (`MAX_WAIT`), is waited for in the run. Whatever is done, `warnings` are to be given and `withdrawn` ones taken
     back, each as a line. `urgent`: somebody should hear of it now. `cluster` names the one that it is decided of as a
-    whole.
+    whole. `runs`: the machine runs or may run; `activity` says nothing of another one.
     """
 
     machine: str
@@ -97,6 +97,7 @@ class Decision:
     at: datetime | None = None
     after: datetime | None = None
     activity: str = UNKNOWN
+    runs: bool = True
     urgent: bool = False
     warnings: tuple[DueWarning, ...] = ()
     withdrawn: tuple[WithdrawnWarning, ...] = ()

@@ -126,6 +126,8 @@ class WhyDocument(TypedDict):
     """Its id."""
     name: str
     """Its name."""
+    running: bool
+    """It runs or may run; the use of another one is not checked, and `why` says what it is."""
     activity: Annotated[str, Literal["ACTIVE", "IDLE", "UNKNOWN"]]
     """`ACTIVE`, `IDLE` or `UNKNOWN`."""
     why: str
