@@ -113,7 +113,7 @@ def _error_of(name: str, answer: dict[str, Any]) -> Unreachable:
             f"There is no JupyterLab on {name}: {message}.",
             field="name",
             value=name,
-            next=_remedy(name, message),
+            next=_remedy(name, str(answer["missing"])),
         )
     if answer.get("installing"):
         error = NotReadyYet(
@@ -132,10 +132,10 @@ def _error_of(name: str, answer: dict[str, Any]) -> Unreachable:
     )
 
 
-def _remedy(name: str, message: str) -> str:
-    if "launched without" in message:  # its template has no Jupyter, so it would not be started there
+def _remedy(name: str, missing: str) -> str:
+    if missing == "template":  # it has no Jupyter, so it would not be started there
         return "Launch a machine that has it: cloudgpu up --template jupyter"
-    if "could not be installed" in message:
+    if missing == "installation":
         restart = f"cloudgpu stop {name}; cloudgpu start {name}"
         return f"Its log: cloudgpu exec {name} -- cat .cloudgpu/jupyter.log. Fix that, then try again: {restart}"
     relaunch = f"Launch it again with --template jupyter (cloudgpu down {name}): cloudgpu installs JupyterLab there"

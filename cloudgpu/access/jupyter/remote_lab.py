@@ -6,8 +6,8 @@ is locked while the server lives, `server.json` has its port, `token` (0600) is 
 Jupyter's own 0600 files.
 
 The answer is one line of JSON: {"pid", "port", "token_file", "root", "started"}, {"stopped"}, or {"error": a sentence,
-"missing": JupyterLab is not installed, "installing": it is being installed, "starting": it may still come} with status
-1.
+"missing": why JupyterLab is not installed, "installing": it is being installed, "starting": it may still come} with
+status 1.
 """
 
 from __future__ import annotations
@@ -82,13 +82,12 @@ OPTIONS = (  # loopback only, no requests to the network
 class Fault(Exception):
     """An error, as a sentence for the user.
 
-    `missing`: JupyterLab is not installed; `installing`: it is being installed; `starting`: it runs but does not
-    answer.
+    `missing`: why JupyterLab is not installed (`template`: the machine's has none; `installation`: that failed;
+    `program`: it was removed, or never there), empty otherwise; `installing`: it is being installed; `starting`: it
+    runs but does not answer.
     """
 
-    def __init__(
-        self, sentence: str, *, missing: bool = False, starting: bool = False, installing: bool = False
-    ) -> None:
+    def __init__(self, sentence: str, *, missing: str = "", starting: bool = False, installing: bool = False) -> None:
         super().__init__(sentence)
         self.flags = {"missing": missing, "starting": starting, "installing": installing}
 
@@ -108,7 +107,7 @@ class Lab:
     def ensure(self, wait: float) -> dict[str, Any]:
         """Return its pid and port; start it if it does not run. Raises Fault, after `wait` seconds at the latest."""
         if not self.command:
-            raise Fault("this machine was launched without JupyterLab", missing=True)
+            raise Fault("this machine was launched without JupyterLab", missing="template")
         self.check_installed()
         deadline = time.monotonic() + wait
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -126,7 +125,7 @@ class Lab:
             raise Fault("it is being installed there, see ~/.cloudgpu/jupyter.log", installing=True)
         if status in ("installing", "failed"):
             lines = read_text(self.home / "jupyter.log").splitlines() or ["its installation was interrupted"]
-            raise Fault(f"it could not be installed: {lines[-1].strip()[:300]}", missing=True)
+            raise Fault(f"it could not be installed: {lines[-1].strip()[:300]}", missing="installation")
 
     def stop(self, wait: float) -> dict[str, Any]:
         """End it, its kernels and terminals: SIGTERM, and SIGKILL after TERM_S. Raises Fault."""
@@ -166,7 +165,7 @@ class Lab:
             fcntl.flock(lock_fd, fcntl.LOCK_EX)
             pid = self.start_process([*faster_command(self.command), *self.options(port)], lock_fd, log_fd)
         except OSError as error:
-            raise Fault(str(error), missing=isinstance(error, FileNotFoundError)) from None
+            raise Fault(str(error), missing="program" if isinstance(error, FileNotFoundError) else "") from None
         finally:
             os.close(lock_fd)
             os.close(log_fd)
@@ -262,7 +261,7 @@ class Lab:
         remove(self.record_file)
         lines = read_text(self.directory / "log").splitlines()
         line = lines[-1].strip()[:300] if lines else "it ended without a message"
-        return Fault(line, missing=any(message in line for message in MISSING_MESSAGES))
+        return Fault(line, missing="program" if any(message in line for message in MISSING_MESSAGES) else "")
 
 
 def faster_command(command: list[str]) -> list[str]:

@@ -209,6 +209,11 @@ def test_a_terminal_of_jupyter_is_one_of_the_machines(box):
             "No module named no_such_lab.",
             "cloudgpu installs JupyterLab there",
         ),
+        (
+            {"jupyter": [sys.executable, "-c", "exit('No module named x: launched without it')"]},
+            "launched without it.",
+            "cloudgpu installs JupyterLab there",
+        ),
         ({"jupyter": [sys.executable, "-c", "exit('boom')"]}, "JupyterLab on box did not start: boom.", "jupyter/log"),
     ],
 )
