@@ -82,8 +82,11 @@ def store_samples_before_end(session: Session, machine: Machine) -> None:
 
 
 def _needs_samples(session: Session, machine: Machine, now: datetime) -> bool:
-    """Say whether an interval of a run waits for samples that its agent has: at its end, or after MIN_INTERVAL."""
-    if not machine.accelerators or machine.provider_id is None or machine.terminated_at is not None:
+    """Say whether an interval of a run waits for samples that its agent has: at its end, or after MIN_INTERVAL.
+
+    A machine that ended by itself, by an interruption, still has its files, too.
+    """
+    if not machine.accelerators or machine.provider_id is None:
         return False
     run_begin = _open_run_begin(machine)
     if run_begin is None or (machine.price is not None and machine.price.as_of < run_begin):

@@ -179,6 +179,19 @@ def test_the_last_samples_of_a_machine_count_though_it_has_ended(desk, end, unfi
 
 
 @pytest.mark.usefixtures("agents")
+def test_the_last_samples_of_an_interrupted_machine_count_as_its_files_are_still_there(desk):
+    agent_has(desk, 20, 80)
+    desk.cloud.take(desk.rows()[0].provider_id)
+    sync_all(desk.session)
+    assert desk.rows() == []
+    assert desk.spent == Decimal("0.03")
+    count = len(desk.lines())
+    desk.later(hours=1)
+    sync_all(desk.session)
+    assert (len(desk.lines()), desk.spent) == (count, Decimal("0.03"))
+
+
+@pytest.mark.usefixtures("agents")
 def test_a_run_counts_as_measured_though_the_machine_was_started_again_before_anybody_looked(desk):
     agent_has(desk, 20, 80)
     stop(desk.session, desk.rows()[0], why="asked by the user")
