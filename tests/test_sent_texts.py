@@ -41,8 +41,8 @@ from cloudgpu.testing import make_attempt
 NOW = datetime(2026, 3, 5, 11, tzinfo=UTC)
 KEY = guests.GuestKey("ssh-ed25519 AAAA", "ann", "SHA256:none")
 HASHES = {  # of each text as UTF-8; a failing test says the line to write here
-    "agent, as what it means": "abc4de4759b9344e4766d56622fbc19217a51982180ce505372112a28bc48e5d",
-    "agent, as Python 3.11 writes it": "43bdd48ca54418453c0319eccad807c9b6f10e97f323869dd7a234f6111caaa9",
+    "agent, as what it means": "22f8bbd4c1610b67d9775b70a78b58a874cfa621fd05fd222a223cd41637d528",
+    "agent, as Python 3.11 writes it": "8cde6f38e02d9c9446506dd2578d8b025176444a6aa8ef00eaedd670103fcc44",
     "agent's own.py": "9b68a4774eb464ab7e53a9e33fc6187fa50d4f25d80e589d1c71e3b5fe90b00f",
     "program on a host (ssh)": "4f19e77b1511ac587d87a0ebd98934ef38d9a5c95b9b982c2dcb46b18356e69e",
     "program that runs JupyterLab": "da70b0bf9aef4cc1924c39029c90cff0b44851c51fc8dac4057d4defb524af11",

@@ -124,14 +124,20 @@ class Agent(Sampler):
         self.publish_activity(judged, now, mono)
         self.pass_on_notices()
         heartbeat = {**dict.fromkeys(("expires", "renew_until", "hold_until")), **self.state, **self.end_times()}
-        heartbeat.update(activity=judged.activity, why=judged.why, verdict=verdict, reason=reason, policy=policy)
         heartbeat.update(
-            id=self.settings.get("id"), pid=os.getpid(), epoch=now, monotonic=mono, up_since=now - mono + self.up_since
+            activity=judged.activity,
+            why=judged.why,
+            verdict=verdict,
+            reason=reason,
+            policy=policy,
+            id=self.settings.get("id"),
+            pid=os.getpid(),
+            epoch=now,
+            monotonic=mono,
+            up_since=now - mono + self.up_since,
+            ends_at=min(self.end_times("hold_until", recent.activity != IDLE and "expires").values(), default=None),
+            jupyter=load(self.home / "jupyter" / "server.json") or None,
         )
-        heartbeat["ends_at"] = min(
-            self.end_times("hold_until", recent.activity != IDLE and "expires").values(), default=None
-        )
-        heartbeat["jupyter"] = load(self.home / "jupyter" / "server.json") or None
         with suppress(Exception):  # a disk image of another machine brings that machine's total, which does not count
             previous = self.heartbeat if self.heartbeat.get("id") == heartbeat["id"] else {}
             for name, counter in (("sent", "tx_bytes"), ("received", "rx_bytes")):

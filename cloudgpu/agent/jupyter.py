@@ -23,17 +23,17 @@ def is_running(directory: Path) -> bool:
 def kernels(directory: Path) -> Any:
     """Return JupyterLab's kernels, as its API describes them; none when it was not started or was shut down.
 
-    Raises when they cannot be known, OSError while it starts and after it died. If it answers with an error, returns
-    that JSON object, which is no list of kernels: reading it as one raises.
+    Raises when they cannot be known: OSError while it starts and after it died, KeyError with the status of an error.
     """
     server_record = load(directory / "server.json")
     if is_running(directory):
         if "port" not in server_record:
             raise OSError("it is starting")
         connection = HTTPConnection("127.0.0.1", server_record["port"], timeout=3)
-        headers = {"Authorization": "token " + read_text(directory / "token")}
-        connection.request("GET", "/api/kernels?no_track_activity=1", headers=headers)
-        return json.load(connection.getresponse())
+        token = read_text(directory / "token")
+        connection.request("GET", "/api/kernels?no_track_activity=1", None, {"Authorization": "token " + token})
+        response = connection.getresponse()
+        return {200: json.load}[response.status](response)
     if os.path.exists(server_record.get("info", "")):  # noqa: PTH110  (an orderly shutdown removes it)
         raise OSError("it died")
     return []

@@ -9,7 +9,9 @@ import os
 import subprocess
 import sys
 import termios
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,37 @@ def test_a_job_runs_while_something_that_watches_over_it_lives(machine, name):
         assert _look(made, 10.0)["job"] == ["job-0123456789"]
     _look(made, 90.0)  # ends the sample in which it ran
     assert "job" not in _look(made, 100.0)
+
+
+@pytest.mark.parametrize(("status", "body", "fault"), [
+    (200, b"[]", ""), (500, b"[]", "JupyterLab: 500"), (403, b"{}", "JupyterLab: 403"), (302, b"[]", "JupyterLab: 302"),
+])  # fmt: skip
+def test_an_answer_with_an_error_tells_nothing_of_kernels_whatever_its_body_is(machine, status, body, fault):
+    """JupyterLab's own errors are objects; a program in front of it, or in its place, may answer anything."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked = (self.path, self.headers["Authorization"])
+            self.send_response(status if asked == ("/api/kernels?no_track_activity=1", "token t0") else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    directory = machine.dir / "jupyter"
+    directory.mkdir()
+    (directory / "token").write_text("t0")
+    with HTTPServer(("127.0.0.1", 0), Answers) as server, (directory / "alive").open("w") as alive:
+        fcntl.flock(alive, fcntl.LOCK_EX)  # as JupyterLab holds it while it lives
+        (directory / "server.json").write_text(json.dumps({"port": server.server_port}))
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        sample = _look(_looker(machine))
+        thread.join()
+        (directory / "server.json").unlink()  # this is no process of the machine's to end
+    assert (sample["fault"], sample["jup"], sample["busy"]) == (fault, None, [])
 
 
 @pytest.fixture
