@@ -162,8 +162,12 @@ def remove(gcp: Gcp, orphan: ProviderResource) -> None:
 
 
 def _remove_rule(gcp: Gcp, orphan: ProviderResource, name: str) -> None:
-    """Delete a rule whose machine is gone: Google would delete that of a running machine, too."""
-    used_rule = next((item for item in orphans(gcp, None).items if item.id == orphan.id and item.attached_to), None)
+    """Delete a rule whose machine is gone: Google would delete that of a running machine, too.
+
+    Raises the error of a list that did not answer: a rule that is not in it may be in use.
+    """
+    rules, _ = _rules(gcp)  # a machine in a silent zone counts as there
+    used_rule = next((rule for rule in rules if rule.id == orphan.id and rule.attached_to), None)
     if used_rule is not None:
         message = f"The firewall rule {name} is of the machine {used_rule.attached_to}, which is there."
         raise InvalidRequest(message, field="id", value=orphan.id, next="End that machine first: cloudgpu down")

@@ -351,6 +351,16 @@ def test_a_rule_is_used_while_its_machine_is_there_and_left_when_that_is_gone(gc
     assert gcp.firewalls() == []
 
 
+@pytest.mark.parametrize("unread", ["compute.instances.aggregatedList", "compute.firewalls.list"])
+def test_a_rule_stays_where_it_cannot_be_read_whether_its_machine_is_there(gcp, cloud, unread):
+    rule_for(cloud, machine(gcp, "cg-1"))
+    (found,) = cloud.orphans().items
+    gcp.faults.add(unread, error="forbidden", status=403, times=9)
+    with pytest.raises(CloudgpuError):
+        cloud.remove_orphan(found)
+    assert len(gcp.firewalls()) == 1
+
+
 def test_a_rule_of_a_launch_that_died_before_its_machine_is_left(gcp, cloud):
     rule_for(cloud, f"{ZONE}/cg-never")
     assert [one.attached_to for one in cloud.orphans().items] == [None]
