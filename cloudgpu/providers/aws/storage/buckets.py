@@ -86,10 +86,17 @@ class S3Bucket:
             file.writelines(found["Body"].iter_chunks(CHUNK))
 
     def remove(self, keys: Sequence[str]) -> None:
-        """Remove objects, a thousand with each call."""
+        """Remove objects, a thousand with each call. Raises the error of the first that S3 did not remove."""
+        from botocore.exceptions import ClientError
+
+        errors = []
         for start in range(0, len(keys), MAX_PER_CALL):
             batch = {"Objects": [{"Key": key} for key in keys[start : start + MAX_PER_CALL]], "Quiet": True}
-            self._call("DeleteObject", self.region(), "delete_objects", Bucket=self._name, Delete=batch)
+            answer = self._call("DeleteObject", self.region(), "delete_objects", Bucket=self._name, Delete=batch)
+            errors += answer.get("Errors", ())  # of single objects, in an answer with status 200
+        if errors:
+            with self._aws.calling("s3:DeleteObject", self.region(), value=self._name):
+                raise ClientError({"Error": errors[0]}, "DeleteObjects")
 
     def _client(self) -> Any:
         return self._aws.client("s3", self._region or self._aws.options.home_region)
