@@ -140,11 +140,12 @@ def _time(text: str | None) -> datetime | None:
 
 
 def _address(pod: Pod) -> Address | None:
-    """Return its direct SSH address, not RunPod's SSH proxy; the port changes at each start."""
+    """Return its direct SSH address, not RunPod's SSH proxy; the port changes at each start. None until it is whole."""
     direct = (pod["ssh"] or {}).get("direct")
     if not isinstance(direct, dict):
         return None
-    return Address(str(direct["host"]), int(direct["port"]), str(direct["username"]))
+    host, port, user = (direct.get(name) for name in ("host", "port", "username"))
+    return Address(str(host), port, str(user)) if host and user and isinstance(port, int) else None
 
 
 def host_keys(runpod: Runpod, id_: str) -> tuple[str, ...]:

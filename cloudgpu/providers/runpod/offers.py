@@ -143,7 +143,7 @@ def _list_price(runpod: Runpod, offer: MachineConfiguration) -> Price | None:
         return None
     cloud = COMMUNITY if offer.zone == COMMUNITY else SECURE
     gpu = _gpu_of_type(runpod.cached_catalogue(cloud, count), offer.instance_type, count)
-    usd = None if gpu is None else gpu["price"].get(cloud.lower())
+    usd = None if gpu is None else (gpu.get("price") or {}).get(cloud.lower())
     if not usd:  # 0: the cloud does not have it
         return None
     per_hour = Money.usd(str(Decimal(str(usd)) * count))

@@ -52,6 +52,34 @@ def test_the_port_of_ssh_is_another_one_after_each_start_and_none_while_it_is_st
     assert provider.get(made.id).address.port != first.port
 
 
+@pytest.mark.parametrize("direct", [{}, {"host": None, "port": None, "username": "root"}, {"host": "127.0.0.1"}])
+def test_an_address_that_is_not_complete_yet_is_none_and_hides_no_pod(runpod, provider, direct):
+    made = launched(provider, an_attempt(provider, runpod))
+    answer = provider._runpod.rest.get("/v2/pods", action="pods.list")
+    answer["pods"][0]["ssh"]["direct"] = direct
+    runpod.faults.add("pods.list", status=200, body=answer)
+    (found,) = provider.list().instances
+    assert (found.id, found.address) == (made.id, None)
+
+
+def test_a_gpu_without_a_price_has_none_and_hides_no_other_price(runpod, provider):
+    (item, *_) = provider.available(Requirements(gpu="h100")).items
+    answer = provider._runpod.rest.get(
+        "/v2/catalog/gpus",
+        action="catalog.gpus",
+        query={"include": "AVAILABILITY", "product": "POD", "count": "1", "cloud": "SECURE"},
+    )
+    for gpu in answer["gpus"]:
+        if gpus.type_name(gpu["id"], 1) == item.instance_type:
+            del gpu["price"]
+    runpod.advance(120)
+    runpod.faults.add("catalog.gpus", status=200, body=answer)
+    other = next(one for one in provider.available(Requirements()).items if one.instance_type != item.instance_type)
+    price, other_price = provider.prices([item, other])
+    assert price is None
+    assert other_price.per_hour > Money.usd(0)
+
+
 def test_a_host_without_a_free_gpu_refuses_a_start_and_the_pod_stays_as_it_is(runpod, provider):
     made = launched(provider, an_attempt(provider, runpod))
     provider.stop(made.id)
