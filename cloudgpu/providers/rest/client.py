@@ -228,7 +228,7 @@ class RestClient:
         pause_s, requested_s = PAUSES_S[min(tries, len(PAUSES_S) - 1)], _retry_after(answer)
         if requested_s is None or (answer.status != TOO_MANY_REQUESTS and requested_s > left_s):
             return pause_s
-        return requested_s
+        return requested_s or pause_s  # not at once, even for 0
 
     def _wait_for_turn(self, action: str) -> float:
         """Wait until `api.intervals_s` allow this action; return how many seconds that took. Threads take turns."""

@@ -149,6 +149,13 @@ def test_the_wait_of_a_cloud_that_is_down_is_kept_where_it_is_short(server, time
     assert time.paused == [3.0, 1.0]
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_cloud_that_asks_for_no_wait_is_not_called_without_a_pause(server, time, status):
+    server.faults.add("things", error="busy", status=status, retry_after=0, times=2)
+    client(server, time).get("/things", action="list")
+    assert time.paused == [0.5, 1.0]
+
+
 def test_a_wait_without_an_end_is_a_day(server, time):
     server.faults.add("things", error="busy", status=429, retry_after=float("inf"))
     with pytest.raises(RateLimited) as raised:
