@@ -24,7 +24,8 @@ class Model:
 
     ahead: timedelta = timedelta()  # how far its clock is ahead of this machine's
     # by state: pending, stopping, shutting-down, terminated (until it is shown no more), creating, snapshot,
-    # unseen (a disk that was just made), request (a spot request whose machine has ended)
+    # unseen (a disk that was just made), attachment (until the disk shows it), request (a spot request whose machine
+    # has ended)
     dwell_s: dict[str, float] = field(default_factory=lambda: {"terminated": SHOWN_S, "request": REQUEST_SHOWN_S})
     shows_terminated: bool = False  # a token whose machine has ended: is it shown (else an error)? Both are documented
     dates_interruptions: bool = True  # does a machine's own record say when AWS took it? Public records show both

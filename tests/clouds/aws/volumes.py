@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from moto.core.responses import ActionResult
@@ -17,6 +18,7 @@ class Disk(Volume):
 
     making = False
     unseen = False
+    unseen_attachment = False
 
     @property
     def status(self) -> str:
@@ -50,10 +52,10 @@ class Volumes(EC2Response):
         return result
 
     def describe_volumes(self) -> ActionResult:
-        """Return disks, without those that are so new that not every server of EC2 knows them."""
+        """Return disks, without what is so new that not every server of EC2 knows it: a disk, or an attachment."""
         result = super().describe_volumes()
-        found = result._result["Volumes"]
-        return ActionResult({**result._result, "Volumes": [one for one in found if not getattr(one, "unseen", False)]})
+        seen = [one for one in result._result["Volumes"] if not getattr(one, "unseen", False)]
+        return ActionResult({**result._result, "Volumes": [_as_seen(one) for one in seen]})
 
     def _check_source(self) -> None:
         source = self._get_param("SnapshotId")
@@ -78,6 +80,9 @@ class Volumes(EC2Response):
             raise EC2ClientError("InvalidVolume.ZoneMismatch", said)
         if instance.state not in {"running", "stopped"}:
             raise EC2ClientError("IncorrectState", f"Instance '{instance.id}' is not 'running'.")
+        volume.unseen_attachment = bool(self.model.dwell_s.get("attachment"))
+        show = lambda: setattr(volume, "unseen_attachment", False)  # noqa: E731
+        self.model.later(f"{volume.id} is seen as attached", "attachment", show)
         return super().attach_volume()
 
     def create_snapshot(self) -> ActionResult:
@@ -93,3 +98,12 @@ class Volumes(EC2Response):
         owners = [self.current_account if one == "self" else one for one in self._get_param("OwnerIds", [])]
         found = super().describe_snapshots()._result["Snapshots"]
         return ActionResult({"Snapshots": [one for one in found if not owners or one.owner_id in owners]})
+
+
+def _as_seen(volume: Any) -> Any:
+    """Return a disk as a server of EC2 describes it that does not know of its attachment yet."""
+    if not getattr(volume, "unseen_attachment", False):
+        return volume
+    seen = copy(volume)
+    seen.attachment = None
+    return seen

@@ -243,16 +243,18 @@ def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
     zone = describe_raw(aws, region, native_id)["Placement"]["AvailabilityZone"]
     tags = {**tags, TAG_VOLUME: volume.name}
     raw = _find_volume(aws, region, zone, volume, tags) or _create_volume(aws, region, zone, volume, tags)
+    is_requested = False  # EC2 may not show at once what it has attached: then a pause comes before the next request
     for _ in range(MAX_POLLS):
         attachment = attachment_of(raw)
         if attachment is not None and attachment["State"] != "detaching":
             if attachment["InstanceId"] == native_id:
                 return disk(aws, region, raw)
             raise volume_in_use_error(volume, ids.join_id(region, attachment["InstanceId"]))
+        if is_requested or raw["State"] != "available":
+            aws.pause(POLL_PAUSE_S)
         if raw["State"] == "available":
             _attach(aws, region, raw["VolumeId"], native_id)
-        else:
-            aws.pause(POLL_PAUSE_S)
+            is_requested = True
         raw = _read_volume(aws, region, raw["VolumeId"])
     message = f"The volume {volume.name} is not ready after {MAX_POLLS * POLL_PAUSE_S:.0f} seconds ({raw['State']})."
     raise ProviderUnavailable(message, field="--volume", value=volume.name, next="Run the same up again.")

@@ -303,3 +303,12 @@ def test_a_volume_that_cannot_be_seen_at_once_is_waited_for_and_not_made_again(a
     made = cloud.attach(id_, Volume("data", 10), DATA)
     assert made.attached_to == id_
     assert sum(call.action == "CreateVolume" for call in aws.calls) == 1
+
+
+def test_an_attachment_that_cannot_be_seen_at_once_is_not_requested_without_a_pause(aws, tmp_path, ec2):
+    cloud = account(tmp_path, pause=aws.advance)
+    id_ = machine()
+    look(ec2, own(id_))
+    aws.dwell(attachment=10)
+    assert cloud.attach(id_, Volume("data", 10), DATA).attached_to == id_
+    assert 1 < sum(call.action == "AttachVolume" for call in aws.calls) < 15
