@@ -71,11 +71,14 @@ def _events(azure: Azure, group: str) -> Iterable[Raw]:
 
 
 def last_eviction(events: Iterable[Raw]) -> datetime | None:
-    """Return when the machine was evicted, if that is the last stop in the log; None otherwise."""
+    """Return when the machine was evicted, if that is the last stop in the log; None otherwise.
+
+    Events without a time are left out: one of them is no reason to list no machine at all.
+    """
     stop_events = sorted(
-        (_time_of(one), _action_of(one))
+        (at, _action_of(one))
         for one in events
-        if _action_of(one) in (*_EVICTION_ACTIONS, *_OTHER_STOP_ACTIONS) and _succeeded(one)
+        if _action_of(one) in (*_EVICTION_ACTIONS, *_OTHER_STOP_ACTIONS) and _succeeded(one) and (at := _time_of(one))
     )
     return stop_events[-1][0] if stop_events and stop_events[-1][1] in _EVICTION_ACTIONS else None
 
@@ -90,5 +93,8 @@ def _action_of(event: Raw) -> str:
     return parts[-2] if parts[-1] == "action" and len(parts) > 1 else parts[-1]
 
 
-def _time_of(event: Raw) -> datetime:
-    return datetime.fromisoformat(str(event["eventTimestamp"])).astimezone(UTC)
+def _time_of(event: Raw) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(event.get("eventTimestamp"))).astimezone(UTC)
+    except ValueError:
+        return None

@@ -202,6 +202,8 @@ def event(name, hour, status="Succeeded"):
         ([event("deallocate", 2), event("evictSpotVM", 3)], 3),
         ([event("evictSpotVM", 3, "Failed")], None),
         ([event("start", 3)], None),
+        ([event("evictSpotVM", 3), event("evictSpotVM", 4) | {"eventTimestamp": None}], 3),
+        ([event("evictSpotVM", 3), event("deallocate", 4) | {"eventTimestamp": "soon"}], 3),
     ],
 )
 def test_the_last_end_in_the_log_counts(events, hour):
