@@ -46,6 +46,7 @@ STOP_EFFECT = "keeps its disk on the host, whose storage is billed further; its 
 SPOT_STOP_EFFECT = f"{STOP_EFFECT}; a higher bid stops it, too, without notice"
 UNKNOWN_COUNTRY = "??"  # the country of a host that does not report it
 _SEARCH_TYPES = {Market.ON_DEMAND: "ondemand", Market.SPOT: "bid"}
+_LAST_EPOCH = datetime.max.replace(tzinfo=UTC).timestamp() - 1  # seconds; rounded, it would be in the year after
 ZONE_REMEDY = "It looks like m40001: the number of a machine on vast.ai."
 
 
@@ -193,8 +194,10 @@ def host_end(raw: Ask) -> datetime | None:
 
 
 def utc_time(epoch: object) -> datetime | None:
-    """Return the time at these epoch seconds, aware UTC; None for 0 and for anything but a number."""
-    return datetime.fromtimestamp(float(epoch), UTC) if isinstance(epoch, int | float) and epoch > 0 else None
+    """Return the time at these epoch seconds, aware UTC; None for 0, a number beyond all dates, and anything else."""
+    if not isinstance(epoch, int | float) or not 0 < epoch <= _LAST_EPOCH:
+        return None
+    return datetime.fromtimestamp(float(epoch), UTC)
 
 
 def _rentable_filter(vast: Vast) -> dict[str, Any]:

@@ -36,6 +36,14 @@ def test_a_container_that_can_never_start_has_died(vast, lab):
     assert look(lab, made) == (State.STOPPED, False, "died")
 
 
+@pytest.mark.parametrize("end", [4e12, 1e20, float("inf"), float("nan"), -1, "soon", None])
+def test_an_end_of_a_host_that_is_no_date_is_not_known_and_hides_no_contract(vast, lab, end):
+    made = launched(lab)
+    vast.contract(made.id).ask["end_date"] = end
+    assert [found.id for found in lab.list().instances] == [made.id]
+    assert lab.leaves_at(made.id) is None
+
+
 def test_a_host_that_is_offline_says_nothing_and_bills_nothing(vast, lab):
     made = launched(lab)
     vast.go_offline(made.id)
