@@ -155,12 +155,15 @@ def get(lam: Lambda, id: str) -> Instance:  # noqa: A002
     """Return a machine now; raise InstanceNotFound when Lambda has none."""
     _check_id(id)
     try:
-        return _instance(lam, lam.get(f"/instances/{id}", "get"))
+        found = _instance(lam, lam.get(f"/instances/{id}", "get"))
     except InstanceNotFound as error:
         ended = _terminated_here(lam, id)
         if ended is not None and all(instance.id != id for instance in list_machines(lam).instances):
             return ended
         raise InstanceNotFound(f"{CLOUD} has no machine {id}.", field="id", value=id) from error
+    if found.id != id:
+        raise errors.unreadable_error("get")
+    return found
 
 
 def list_machines(lam: Lambda) -> Listing:

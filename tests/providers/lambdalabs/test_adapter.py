@@ -320,6 +320,16 @@ def test_no_refusal_of_a_listing_is_an_empty_account(lambdalabs, provider, attem
         provider.list()
 
 
+def test_an_answer_about_another_machine_is_none_about_this_one(lambdalabs, provider, attempt):
+    made = launch(provider, attempt)
+    answer = provider._lambda.rest.get(f"/instances/{made.id}", action="get")
+    answer["data"]["id"] = "0" * 32
+    lambdalabs.faults.add("get", status=200, body=answer)
+    with pytest.raises(ProviderUnavailable):
+        provider.get(made.id)
+    assert provider.get(made.id).id == made.id
+
+
 def test_machines_of_others_are_not_listed(lambdalabs, provider, attempt):
     made = launch(provider, attempt)
     theirs = dict(lambdalabs.instances()[0].asked, tags=[])
