@@ -79,7 +79,8 @@ def _send_launch(lam: Lambda, attempt: Attempt, body: Raw) -> Instance:
     except CloudgpuError:
         lam.launch_records.record_refusal(attempt)
         raise
-    lam.launch_records.record_machine(attempt, str(instance_ids[0]))
+    with suppress(OSError):  # a full disk, say: the machine is there all the same, and a listing shows it by its tag
+        lam.launch_records.record_machine(attempt, str(instance_ids[0]))
     return _pending(attempt, str(instance_ids[0]))
 
 

@@ -187,6 +187,18 @@ def test_a_machine_that_is_not_shown_yet_is_returned_by_its_id_while_a_listing_m
     assert len(lambdalabs.called("launch")) == 1
 
 
+def test_a_machine_whose_id_cannot_be_written_down_is_returned_all_the_same(lambdalabs, provider, attempt, settings):
+    def lose_records(_number, action, phase):
+        if (action, phase) == ("launch", "after"):
+            for file in (settings.home / "sent").glob("*.sent"):
+                file.unlink()  # as if the disk could not be written to
+
+    lambdalabs.on_call = lose_records
+    made = launch(provider, attempt)
+    assert launch(provider, attempt).id == made.id
+    assert len(lambdalabs.called("launch")) == 1
+
+
 def test_from_a_fresh_home_an_old_call_is_only_looked_for(lambdalabs, provider, attempt, settings, tmp_path):
     lambdalabs.advance(180)
     fresh = make(replace(settings, home=tmp_path / "restored"))
