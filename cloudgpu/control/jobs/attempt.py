@@ -87,13 +87,19 @@ def find_launched_machine(session: Session, job: Job, attempt: Attempt) -> Machi
     return next((machine for machine in machines if machine.launch_status not in NOTHING_MADE), None)
 
 
-def check_files_here(session: Session, job: Job, attempt: Attempt) -> None:
-    """Raise InvalidRequest where the files of a job are on another computer and this one would launch for it.
+def check_before_launch(session: Session, job: Job, attempt: Attempt, check: Callable[[], object]) -> None:
+    """Raise what `check` does, where this computer could not begin a job and would launch a machine for it.
 
     A launch that was interrupted is settled first: where it made all machines, no other launch is sent. Raises as
     `settle_launch`.
     """
-    if job.cancel is not None or attempt.key is None or has_files(session, job):
+    if job.cancel is not None or attempt.key is None:
+        return
+    try:
+        check()
+    except InvalidRequest as error:
+        what_is_missing = error
+    else:
         return
     machine = find_launched_machine(session, job, attempt)
     if machine is not None:
@@ -101,7 +107,7 @@ def check_files_here(session: Session, job: Job, attempt: Attempt) -> None:
         machine = find_launched_machine(session, job, attempt)
     nodes = () if machine is None else nodes_of(session, machine)
     if len(nodes) < job.gang_size or any(node.launch_status != "made" for node in nodes):
-        packed_files_of(session, job)
+        raise what_is_missing
 
 
 def settle_launch(session: Session, job: Job, machine: Machine) -> Machine:

@@ -19,6 +19,8 @@ from cloudgpu.control.jobs import remote_results
 from cloudgpu.control.jobs.attempt import has_files, packed_files_of, settle_launch
 from cloudgpu.control.jobs.buckets.results import job_bucket
 from cloudgpu.control.jobs.deadline.choice import choice_of, recording_saved_work
+from cloudgpu.control.jobs.inputs.env_file import missing_secrets, secret_values
+from cloudgpu.control.jobs.notices import update_secret_alert
 from cloudgpu.control.jobs.slurm.events import append_external_jobs, slurm_state_event
 from cloudgpu.control.jobs.slurm.gang import refresh_nodes, silent_node_name
 from cloudgpu.control.jobs.store import append, directory_of
@@ -88,7 +90,24 @@ class JobObserver:
         if not self.has_files and machine is not None and self.remote is None:
             return None
         choice = choice_of(self.session, job, machine, self.remote, directory_of(self.session, job))
-        return choice if self.has_files else None
+        if not self.has_files:
+            return None
+        only_waits = machine is None and choice.mode == "wait"
+        return choice if only_waits or not missing_secrets(job.spec, self.environ) else None
+
+    def _check_can_begin(self, job: Job) -> None:
+        """Raise InvalidRequest on a computer that lacks the files of a job or its secrets: it could not begin it.
+
+        So it launches no machine, which would be billed until another computer begins the job there.
+        """
+        packed_files_of(self.session, job)
+        self._secret_values(job)
+
+    def _secret_values(self, job: Job) -> dict[str, str]:
+        """Return the values of a job's secrets; raise InvalidRequest where some are missing here, and alert people."""
+        if job.spec["secrets"] or job.spec["env_file"] is not None:
+            update_secret_alert(self.session, job, missing_secrets(job.spec, self.environ))
+        return secret_values(job.spec, self.environ)
 
     def _machine(self, job: Job) -> Machine | None:
         """Return the machine of the open attempt, else of the last one; None where there is none."""

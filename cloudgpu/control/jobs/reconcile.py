@@ -15,20 +15,18 @@ from cloudgpu.access.computer import hostname
 from cloudgpu.control.cost.cost import job_spent
 from cloudgpu.control.jobs import ending, remote_results
 from cloudgpu.control.jobs.attempt import (
-    check_files_here,
+    check_before_launch,
     find_launched_machine,
     launch_attempt,
     market_of,
     may_have_launched,
-    packed_files_of,
     replacement_event,
     request_end_before_move,
     retry_market,
     start_command,
 )
 from cloudgpu.control.jobs.deadline.choice import noticed_at
-from cloudgpu.control.jobs.inputs.env_file import secret_values
-from cloudgpu.control.jobs.notices import show_end, update_machine_alert, update_secret_alert, update_stall_alert
+from cloudgpu.control.jobs.notices import show_end, update_machine_alert, update_stall_alert
 from cloudgpu.control.jobs.observer import JobObserver
 from cloudgpu.control.jobs.slurm.gang import (
     ended_nodes_events,
@@ -163,7 +161,7 @@ class JobReconciler(JobObserver):
 
     def _execute_schedule(self, job: Job, step: Step) -> None:
         """Record the next attempt: with a new launch key, or on the last one's machine where that is still there."""
-        packed_files_of(self.session, job)  # raises on a computer that could not send the job's files
+        self._check_can_begin(job)
         if job.attempt is not None:  # nothing was launched for it, and it is to run elsewhere by now
             self._append(replacement_event(job, job.attempt, step, self.session.clock()))
             return
@@ -198,7 +196,8 @@ class JobReconciler(JobObserver):
         """Launch the machine of the open attempt, and record it."""
         attempt = job.attempts[-1]
         try:
-            check_files_here(self.session, job, attempt)  # the attempt may have been scheduled on another computer
+            # The attempt may have been scheduled on another computer.
+            check_before_launch(self.session, job, attempt, lambda: self._check_can_begin(job))
         except InvalidRequest as error:
             return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
         machine = launch_attempt(self.session, job, attempt)
@@ -256,15 +255,8 @@ class JobReconciler(JobObserver):
         return ReconcileResult(job_by_id(self.session, self.id), error.message, REQUEUE_LATER, None, error)
 
     def _execute_start(self, job: Job, _step: Step) -> ReconcileResult | None:
-        """Begin the command on its machine, if this environment has the job's secrets; else wait for one that has."""
-        try:
-            secrets = secret_values(job.spec, self.environ)
-        except InvalidRequest as error:
-            missing = [name for name in job.spec["secrets"] if name not in self.environ]
-            update_secret_alert(self.session, job, missing)
-            return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote, error)
-        if job.spec["secrets"]:
-            update_secret_alert(self.session, job, ())
+        """Begin the command on its machine, if this computer has the job's secrets; else wait for one that has."""
+        secrets = self._secret_values(job)
         remote = self.remote_job(job, self._require_machine(job))
         self.remote = start_command(self.session, job, remote, secrets, self._append)
         return None
@@ -314,7 +306,7 @@ class JobReconciler(JobObserver):
             )
             return None
         if not attempt.move.interrupted:
-            packed_files_of(self.session, job)  # raises on a computer that cannot begin the job elsewhere
+            self._check_can_begin(job)
         machine = self._require_machine(job)
         if machine.state == "running" and self.remote is not None:
             with suppress(Unreachable, InvalidRequest):  # then the job continues from the last copy

@@ -105,14 +105,15 @@ def stalled_finding(job: Job, since: datetime, now: datetime) -> Finding:
 
 
 def secret_finding(job: Job, names: Sequence[str]) -> Finding:
-    """Return the finding about a job that cannot be restarted without the values of these secrets."""
+    """Return the finding about a job that cannot be restarted without these: names of secrets, its --env-file."""
     names_text = ", ".join(names)
     return Finding(
         job_alert_key(job, "secret"),
         "job waits for a secret",
         f"Job {job.name} waits for {names_text}",
-        f"It has to be started again, and the computer that tried has no value for {names_text}. Any computer on this "
-        f"ledger that has {names_text} in its environment starts it: there, run cloudgpu watch, or cloudgpu reap.",
+        f"It has to be started again, and the computer that tried does not have {names_text}. Any computer on this "
+        f"ledger that has {names_text} starts it: there, run cloudgpu watch, or cloudgpu reap, with each secret in the "
+        "environment.",
         _facts(job),
         urgent=True,
     )

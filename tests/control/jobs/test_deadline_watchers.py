@@ -45,9 +45,13 @@ def let_in(world, other):
 
 @pytest.fixture
 def job(world):
+    return late(world)
+
+
+def late(world, **options):
     """A job on spot that has to move to on demand now, while its command runs: nothing of it was saved."""
     world.hold()
-    job = world.due(spot_policy="greedy", deadline="4h")
+    job = world.due(spot_policy="greedy", deadline="4h", **options)
     world.child(job, until=runs)
     world.steps_done(job, 5)
     world.clock.advance(3600 * 2.8)
@@ -84,6 +88,17 @@ def test_a_computer_without_the_files_does_not_go_on_with_a_move_that_another_on
     found = other.carry(job, 3)
     assert [one.id for one in world.billed()] == running
     assert "are not on this computer" in found.why
+    is_moved_by(world, job)
+
+
+def test_an_environment_without_a_secret_of_the_job_leaves_it_where_it_runs(world):
+    world.environ["PIN"] = "1"
+    job = late(world, secret=["PIN"])
+    del world.environ["PIN"]
+    running = [one.id for one in world.billed()]
+    found = world.carry(job, 3)
+    assert ([one.id for one in world.billed()], found.job.attempt.move) == (running, None)
+    world.environ["PIN"] = "1"
     is_moved_by(world, job)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.access.ssh.connection import connect
+from cloudgpu.control.alerts.alerts import deliver
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.jobs.cancel import request_cancel
 from cloudgpu.control.jobs.deadline.choice import _usable_offers
@@ -237,3 +238,56 @@ def test_a_defect_in_one_job_keeps_no_other_one_from_its_end(desk):
         results = {before.name: result for before, result in reconcile_all(lab.session, {})}
     assert "Internal error: UnicodeDecodeError" in results["owl"].error.message
     assert (results["owl"].job.is_open, job_by_id(lab.session, jobs["fox"].id).is_open) == (True, False)
+
+
+@pytest.fixture
+def guarded(desk, tmp_path):
+    """A lab with a job whose machine is gone, and the environment and the file that have its secrets."""
+    lab, environ, file = desk(""), {"HF_TOKEN": "x"}, tmp_path / "job.env"
+    file.write_text("PIN=1\n")
+    words = {"gpu": "v100", "policy": "default", "name": "fox", "secret": ["HF_TOKEN"], "env_file": str(file)}
+    request = parse_run(workdir=tmp_path / "work", argv=["true"], environ=environ, **words)
+    job = record_request(lab.session, plan_run(lab.session, request, environ))
+    machine = lab.up(name="fox", policy="default").machine
+    lab.session.ledger.append(
+        [
+            lines.job_placed(job.id, 1, lab.clock(), key=machine.key, machine=None),
+            lines.job_machine(job.id, 1, machine.id, lab.clock()),
+            lines.job_began(job.id, 1, None, lab.clock()),
+        ]
+    )
+    lab.later(minutes=5)
+    lab.cloud.terminate(machine.provider_id)
+    sync_all(lab.session)
+    return lab, job, environ, file
+
+
+def launched(lab):
+    return [machine.name for machine in lab.session.ledger.machines()]
+
+
+def once(lab, job, environ):
+    with JobReconciler(lab.session, job.id, environ) as carrier:
+        return carrier.reconcile()
+
+
+@pytest.mark.parametrize("is_placed", [False, True])
+@pytest.mark.parametrize("lacks", ["HF_TOKEN", "job.env"])
+def test_a_computer_without_a_jobs_secrets_launches_no_machine_for_it(guarded, lacks, is_placed):
+    """It would be billed, and could not begin the command."""
+    lab, job, environ, file = guarded
+    if is_placed:
+        ended = lines.job_try_ended(job.id, 1, lab.clock(), interrupted=True, status=None, why="it is gone")
+        placed = lines.job_placed(job.id, 2, lab.clock(), key=f"{job.id}-2", machine=None)
+        lab.session.ledger.append([ended, placed])
+    if lacks == "job.env":
+        file.rename(file.with_name("elsewhere"))
+    found = once(lab, job, {} if lacks == "HF_TOKEN" else environ)
+    assert lacks in found.error.message
+    assert (found.job.is_open, launched(lab)) == (True, ["fox"])
+    assert lacks in deliver(lab.session, []).active[0]
+    if lacks == "job.env":
+        file.with_name("elsewhere").rename(file)
+    once(lab, job, environ)
+    assert "fox-2" in launched(lab)
+    assert deliver(lab.session, []).active == ()

@@ -87,6 +87,17 @@ def _env_file_error(message: str, path: Path, remedy: str) -> CloudgpuError:
     return InvalidRequest(message, field=_OPTION, value=str(path), next=remedy)
 
 
+def missing_secrets(spec: JobSpec, environ: Mapping[str, str]) -> list[str]:
+    """Return the names of a job's secrets that this environment lacks, and its --env-file if that cannot be read."""
+    missing = [name for name in spec["secrets"] if name not in environ]
+    if spec["env_file"] is not None:
+        try:
+            read_env_file(Path(spec["env_file"]))
+        except InvalidRequest:
+            missing.append(spec["env_file"])
+    return missing
+
+
 def secret_values(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the values of a job's secrets and of its --env-file, read now; they are written nowhere.
 
