@@ -97,10 +97,17 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
 def _query_unlisted(session: Session, unlisted: Collection[str]) -> set[str]:
     """Query the machines of accounts without a listing by their ids; return the ids of those that were answered.
 
-    A listing may fail where this works, for example because it has to list the regions first.
+    A listing may fail where this works, for example because it has to list the regions first. An account may have
+    another name in the ledger than here.
     """
-    machines = [machine for machine in living_machines(session.ledger.machines()) if machine.account in unlisted]
-    to_query = [machine for machine in machines if machine.launch_status == "made" and machine.provider_id]
+    machines = [
+        machine
+        for machine in living_machines(session.ledger.machines())
+        if machine.launch_status == "made" and machine.provider_id
+    ]
+    examples = {(machine.account, machine.identity): machine for machine in machines}  # one of each account
+    silent = {account for account, machine in examples.items() if account_names(session, [machine]) & set(unlisted)}
+    to_query = [machine for machine in machines if (machine.account, machine.identity) in silent]
     return {machine.id for machine in to_query} - sync_some(session, to_query).keys()
 
 

@@ -141,6 +141,19 @@ def test_a_machine_is_asked_for_by_itself_where_its_account_cannot_list(two):
     assert ([one.name for one in found.ended], found.exit_code) == (["fox"], 8)
 
 
+def test_a_machine_is_asked_for_by_itself_also_where_its_account_has_another_name_here(two):
+    """A colleague with the same ledger has called it so, or it was renamed."""
+    two.up(name="fox", account="lab")
+    let_all_be_over(two)
+    config = two.home / "config.toml"
+    config.write_text(config.read_text().replace("[accounts.lab]", "[accounts.ours]"))
+    two.session = two.opened()
+    sync_all(two.session)
+    two.session.provider("ours").fail_next("list", SILENT, times=2)
+    found = reap(two.session, ReapOptions())
+    assert ([one.name for one in found.ended], found.exit_code) == (["fox"], 8)
+
+
 def test_an_end_that_nobody_answers_is_given_up_soon_and_may_still_be_billed(lab):
     lab.up(name="fox")
     lab.cloud.fail_next("terminate", SILENT, times=99)
