@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.scheduler.crontab_store import Table, Timers, choose_table, find_tables
 from cloudgpu.control.scheduler.crontab_text import DEFAULT_INTERVAL, CronJob, check_every
-from cloudgpu.control.scheduler.redaction import COPIED_VARIABLES, SECRET_VARIABLES
+from cloudgpu.control.scheduler.redaction import COPIED_VARIABLES, secrets_in
 from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
@@ -157,7 +157,8 @@ def job_of_home(
     """Return what cron is to run for this home."""
     argv = program_argv()
     settings = {"CLOUDGPU_HOME": str(session.home.root), "PATH": _command_path(argv[0], environ.get("PATH", ""))}
-    settings |= {name: environ[name] for name in COPIED_VARIABLES if environ.get(name)}
+    secret_names = secrets_in(environ)
+    settings |= {name: environ[name] for name in COPIED_VARIABLES if environ.get(name) and name not in secret_names}
     return CronJob(argv, settings, every, nightly)
 
 
@@ -195,20 +196,23 @@ def _install_notes(change: CronChange, environ: Mapping[str, str]) -> list[str]:
     """Return notes on an installed job: variables that cron will not have, and when it does not run."""
     if change.planned_text is None:
         return []
+    kind = change.table.kind
     notes = [
-        f"{name} is set in this shell and is not written down: cron runs without it. {_secret_remedy(name)}"
-        for name in SECRET_VARIABLES
-        if environ.get(name)
+        f"{name} is set in this shell and is not written down: cron runs without it. {_secret_remedy(name, kind)}"
+        for name in secrets_in(environ)
     ]
     if isinstance(change.table, Timers) and not change.table.lingers():
         notes.append("The timer rests while you are logged out. To have it run then, too: loginctl enable-linger")
     return notes
 
 
-def _secret_remedy(name: str) -> str:
-    """Return where the secret in this environment variable can be stored, so that cron has it."""
+def _secret_remedy(name: str, kind: str) -> str:
+    """Return where the secret in this environment variable can be stored, so that this kind of table has it."""
     if name.startswith("CLOUDGPU_"):
         return "Write it into config.toml: [alerts]."
+    if name in COPIED_VARIABLES:
+        place = "the crontab: crontab -e" if kind == "crontab" else "a file of ~/.config/environment.d"
+        return f"Other users would see its password among the processes. Write it as a line of its own into {place}"
     if name == "PGPASSWORD":
         return "Write it into ~/.pgpass, which only you may read (mode 0600)."
     return "Use a profile or a login that cron can read, and see: cloudgpu cron test"

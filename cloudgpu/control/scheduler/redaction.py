@@ -32,6 +32,7 @@ ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _ASSIGNED_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
 _SECRET_NAME = re.compile("pass|_pwd|secret|token|key|credential", re.IGNORECASE)
 _URL_WITH_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")
+_PASSWORD_OF_HOST = re.compile(r"(?:^|//)[^/\s]*:[^/\s]*@")  # a proxy may be named without a scheme
 _LEDGER_VARIABLE = "CLOUDGPU_LEDGER"
 
 
@@ -45,6 +46,12 @@ def redacted_line(line: str, environment: Mapping[str, str]) -> str:
         return REDACTED
     text = "".join(word if word.isspace() else _redacted_word(word) for word in words)
     return REDACTED if any(secret in text for secret in _secret_values(environment)) else text
+
+
+def secrets_in(environment: Mapping[str, str]) -> list[str]:
+    """Return the variables of this environment that a job may need and whose values are, or hold, a secret."""
+    copied = (name for name in COPIED_VARIABLES if _PASSWORD_OF_HOST.search(environment.get(name, "")))
+    return [*(name for name in SECRET_VARIABLES if environment.get(name)), *copied]
 
 
 def ledger_location(url: str) -> str | None:

@@ -151,6 +151,19 @@ def test_secrets_of_the_shell_are_not_written_down_and_that_is_said(table, sessi
     assert any("AWS_SECRET_ACCESS_KEY is set in this shell" in note for note in done["notes"])
 
 
+@pytest.mark.parametrize("url", ["http://ada:hunter2@proxy:3128", "ada:hunter2@proxy:3128"])
+def test_a_proxys_password_is_not_written_down_and_that_is_said(table, session, monkeypatch, url):
+    """In the command it would be in the list of processes, which every user of the computer can read."""
+    monkeypatch.setenv("HTTPS_PROXY", url)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    done = install(session)
+    assert "hunter2" not in table.read_text()
+    assert "NO_PROXY=127.0.0.1" in table.read_text()
+    (note,) = done["notes"]
+    assert "HTTPS_PROXY is set in this shell" in note
+    assert "hunter2" not in note
+
+
 @pytest.mark.parametrize("name", ["LAMBDA_API_KEY", "LAMBDA_CLOUD_API_TOKEN", "RUNPOD_API_KEY", "VAST_API_KEY"])
 def test_a_clouds_key_that_only_this_shell_has_is_told_of_and_not_written_down(table, session, monkeypatch, name):
     monkeypatch.setenv(name, "hunter2")
