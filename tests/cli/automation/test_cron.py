@@ -171,6 +171,14 @@ def test_a_clouds_key_that_only_this_shell_has_is_told_of_and_not_written_down(t
     assert "hunter2" not in table.read_text()
 
 
+@pytest.mark.parametrize("name", ["https_proxy", "HTTPS_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
+def test_the_runs_go_the_same_way_into_the_net_as_this_shell(table, session, monkeypatch, name):
+    """Else no cloud answers at night, and no machine is ended."""
+    monkeypatch.setenv(name, "/etc/lab.pem" if name.isupper() and "PROXY" not in name else "http://proxy:3128")
+    assert install(session)["notes"] == []
+    assert f"{name}={os.environ[name]}" in table.read_text()
+
+
 @pytest.mark.parametrize("cloud", ["AZURE", "GCP", "LAMBDA", "RUNPOD", "VAST"])
 def test_the_runs_ask_the_same_server_as_this_shell(table, session, monkeypatch, cloud):
     monkeypatch.setenv(f"CLOUDGPU_{cloud}_ENDPOINT", "http://127.0.0.1:9")
