@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -242,7 +242,7 @@ def save_image(session: Session, machine: Machine, name: str | None, *, restart:
 
     The machine stays. Continues with an image that an earlier call began. Raises InstanceNotFound for a machine that
     has ended, InvalidRequest for a machine that supports no images or a name that is taken, ProviderUnavailable when it
-    took longer than an hour, RoleNeeded where the user may not save it.
+    is not known which names are taken or it took longer than an hour, RoleNeeded where the user may not save it.
     """
     check_may(session, machine, "save an image of")
     provider = session.provider_of(machine)
@@ -274,7 +274,7 @@ def save_image(session: Session, machine: Machine, name: str | None, *, restart:
             value=name,
             next="Choose a name like keras-ready, or leave --name out.",
         )
-    _check_name_free(session, provider.resources(machine.region), machine, name)
+    _check_name_free(session, complete_resources(provider.resources(machine.region)), machine, name)
     with on_abort(f"The image {name} may be in the making, and costs once it is there: cloudgpu image ls shows it."):
         return _save_and_wait(session, provider, machine, name, restart=restart)
 
@@ -295,6 +295,8 @@ def _save_and_wait(
     def image_if_ready() -> ProviderResource | None:
         with explain_terminated(session, machine):
             image = provider.save_image(not_none(machine.provider_id), full_name, tags, restart=restart)
+        if image.tags.get(TAG_ID, machine.id) != machine.id:  # somebody else has just begun one of this name
+            raise _name_taken_error(image, name)
         return record_image(session, image) if image.ready else None
 
     return wait_until_saved(session, image_if_ready, partial(_not_ready_error, name))
@@ -309,18 +311,22 @@ def _not_ready_error(name: str, last_state: str) -> ProviderUnavailable:
     )
 
 
-def _check_name_free(session: Session, listing: ResourceListing, machine: Machine, name: str) -> None:
+def _check_name_free(session: Session, resources: Sequence[ProviderResource], machine: Machine, name: str) -> None:
     """Raise InvalidRequest for a name that another image has, unless it is an unfinished image of this machine."""
-    for image in listing.items:
+    for image in resources:
         if image.kind is Kind.IMAGE and image.name == name and _is_named(session, image):
             if image.tags.get(TAG_ID) == machine.id and not image.ready:
                 return
-            raise InvalidRequest(
-                f"There is an image called {name} already, in {image.region}.",
-                field="--name",
-                value=name,
-                next=f"Choose another --name, or remove that one: cloudgpu image rm {name}",
-            )
+            raise _name_taken_error(image, name)
+
+
+def _name_taken_error(image: ProviderResource, name: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"There is an image called {name} already, in {image.region}.",
+        field="--name",
+        value=name,
+        next=f"Choose another --name, or remove that one: cloudgpu image rm {name}",
+    )
 
 
 def _is_named(session: Session, resource: ProviderResource) -> bool:
