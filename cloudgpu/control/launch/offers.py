@@ -252,7 +252,7 @@ def offers_or_launched_one(
     """
     try:
         return _query_offers(session, provider, needs, [] if untrusted is None else untrusted)
-    except (NoCapacity, ProviderUnavailable):
+    except (InvalidRequest, NoCapacity, ProviderUnavailable):  # InvalidRequest: not sold on that market any more
         if existing is None or existing.price is None:
             raise
         return [_offer_of(existing)]

@@ -332,6 +332,16 @@ def test_a_request_returns_its_machine_though_nothing_more_is_offered(lab):
     assert lab.up().machine.id == first.id
 
 
+def test_a_request_returns_its_spot_machine_though_no_more_are_sold_on_spot(lab):
+    first = lab.up(spot=True).machine
+    # What `explain_no_match` says of a type that has no spot price now.
+    sold_out = InvalidRequest("fake sells fake.v100.1 only on demand.", field="--spot", value="spot")
+    lab.cloud.fail_next("available", sold_out, times=9)
+    again = lab.up(spot=True)
+    assert (again.already_existed, again.machine.id) == (True, first.id)
+    assert len(lab.machines()) == 1
+
+
 def test_a_price_that_cannot_be_had_hides_no_machine(lab):
     lab.up()
     offer = lab.prepare().offers[0]
