@@ -389,7 +389,8 @@ def _missing_events(session: Session, machine: Machine, sync: SyncResult, answer
         sync.unanswered.append(Unanswered(machine.name, error.message))
         sync.silent |= {(machine.account, machine.region)} if isinstance(error, AnswerTimeout) else set()
         return None
-    return change_events(session, machine, instance, not_before(machine, session.clock()))
+    is_cancelled = _cancel_spot_request(session, machine, instance, sync)  # else the next sync records the end
+    return change_events(session, machine, instance, not_before(machine, session.clock())) if is_cancelled else None
 
 
 def _attempt_events(session: Session, machine: Machine, sync: SyncResult, answer: Answer) -> list[Draft] | None:

@@ -11,6 +11,7 @@ from cloudgpu.control.api.client import Cloudgpu
 from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage import opening as sessions
+from cloudgpu.core.model.launch import Setup
 from cloudgpu.core.values.times import iso
 
 
@@ -123,3 +124,15 @@ def test_a_look_that_another_region_did_not_answer_has_reached_the_machine(lab, 
     lab.later(minutes=5)
     lab.cloud.hide(row.region)
     assert list_machines(lab.session, refresh=True)["view_as_of"] < iso(lab.clock() - timedelta(minutes=4))
+
+
+def test_the_request_of_a_spot_machine_that_a_listing_lacks_and_that_has_ended_is_cancelled(make_lab):
+    lab = make_lab("lag_s = 3600")
+    row = lab.up(spot=True, setup=Setup(persistent=True)).machine
+    lab.cloud.terminate(row.provider_id)  # others, in a cloud's console: its persistent request would launch the next
+    lab.later(minutes=5)
+    asked = lab.cloud.calls["terminate"]
+    result = sync_all(lab.session)
+    assert lab.cloud.calls["terminate"] == asked + 1
+    assert [one for one in result.sentences if "its request, which would launch the next, is cancelled" in one]
+    assert lab.session.ledger.machine(row.id).terminated_at is not None
