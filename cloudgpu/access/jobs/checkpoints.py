@@ -51,9 +51,11 @@ class StoredCheckpoint:
 
 
 def stored_checkpoints(directory: Path) -> tuple[StoredCheckpoint, ...]:
-    """Return the complete copies, the newest last."""
+    """Return the complete copies, the newest last. Raises InvalidRequest for a directory that cannot be read."""
     checkpoints = []
-    for path in directory.iterdir() if directory.is_dir() else ():
+    with explain_disk_errors(directory):
+        paths = list(directory.iterdir()) if directory.is_dir() else []
+    for path in paths:
         if path.name.isdecimal() and (manifest := _stored_manifest(path)) is not None:
             size = sum(int(file["size"]) for file in manifest["files"])
             checkpoints.append(StoredCheckpoint(int(path.name), str(manifest["name"]), size, path / "data"))
@@ -89,7 +91,8 @@ def copy_checkpoint(remote: RemoteCheckpoints, name: str, directory: Path) -> bo
 
 def prune(directory: Path, retain: int = MAX_RETAINED) -> None:
     """Remove all copies but the newest ones, and part files of killed processes."""
-    remove_part_files(directory)
+    with explain_disk_errors(directory):
+        remove_part_files(directory)
     for copy in stored_checkpoints(directory)[: -retain or None]:
         shutil.rmtree(copy.path.parent, ignore_errors=True)
 

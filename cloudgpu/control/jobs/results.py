@@ -9,8 +9,8 @@ from stat import S_ISLNK
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.computer import hostname
-from cloudgpu.access.files import write_atomically
-from cloudgpu.access.jobs.copies import measure_copies
+from cloudgpu.access.files import explain_os_errors, write_atomically
+from cloudgpu.access.jobs.copies import explain_disk_errors, measure_copies
 from cloudgpu.control.jobs.store import directory_of, log_file, record_measured, record_sync, times_file
 from cloudgpu.core.jobs.notice import MeasuredCopies
 from cloudgpu.errors import InvalidRequest
@@ -44,8 +44,8 @@ def sync(remote: RemoteJob, directory: Path, now: float) -> FetchedResults:
 def fetch_output(remote: RemoteJob, directory: Path) -> None:
     """Append what is new of the output, and of the index of when it was written, to their copies. Raises as `sync`."""
     out, err = (log_file(directory, remote.attempt, stream) for stream in ("out", "err"))
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with out.open("ab") as to_out, err.open("ab") as to_err:
             remote.tail(to_out, to_err, out_from=to_out.tell(), err_from=to_err.tell())
         with times_file(directory, remote.attempt).open("ab") as to_times:
@@ -66,17 +66,18 @@ def results_directory(session: Session, job: Job) -> Path:
     It is in the file `place` of the job's own directory.
 
     On another computer than the one that requested the job, they stay in the job's own directory. Where `RESULTS/NAME`
-    has files already, the job's id is added to NAME.
+    has files already, the job's id is added to NAME. Raises InvalidRequest where this computer refuses to look.
     """
     job_directory = directory_of(session, job)
     interrupted_target = _interrupted_target(job_directory)
     if interrupted_target is not None:  # a delivery that was interrupted goes on where it was
         return interrupted_target
     target = Path(job.spec["workdir"]) / job.spec["results"] / job.name
-    if hostname() != job.host or not Path(job.spec["workdir"]).is_dir():
-        target = job_directory / "delivered"
-    elif target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        target = target.with_name(f"{job.name}-{job.id.removeprefix('job-')}")
+    with explain_disk_errors(target):  # such as a network drive that is gone
+        if hostname() != job.host or not Path(job.spec["workdir"]).is_dir():
+            target = job_directory / "delivered"
+        elif target.exists() and not (target.is_dir() and not any(target.iterdir())):
+            target = target.with_name(f"{job.name}-{job.id.removeprefix('job-')}")
     write_atomically(job_directory / "place", str(target).encode())
     return target
 
@@ -84,7 +85,8 @@ def results_directory(session: Session, job: Job) -> Path:
 def _interrupted_target(directory: Path) -> Path | None:
     """Return the destination of a delivery that has begun from this directory of a job; None where none has."""
     destination_file = directory / "place"
-    return Path(destination_file.read_text()) if destination_file.exists() else None
+    with explain_os_errors(destination_file):
+        return Path(destination_file.read_text()) if destination_file.exists() else None
 
 
 def deliver(session: Session, job: Job, relative_paths: Sequence[str]) -> tuple[Path, int, int]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cloudgpu.access.jobs.remote import RemoteJob
-from cloudgpu.control.jobs.ending import close_job
+from cloudgpu.control.jobs.ending import close_job, fetch_results
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.results import deliver, sync
+from cloudgpu.errors import InvalidRequest
 from tests.access.conftest import connection, server  # noqa: F401  (fixtures)
 from tests.access.jobs.conftest import JOB, Bench
 from tests.control.conftest import Lab
@@ -66,6 +69,36 @@ def test_a_directory_of_that_name_that_another_job_has_filled_is_left_alone(lab,
     place, files, _ = deliver(lab.session, job, ["run/one"])
     assert (place, files) == (there.with_name(f"fox-{job.id.removeprefix('job-')}"), 1)
     assert [one.name for one in there.iterdir()] == ["other"]
+
+
+@pytest.mark.parametrize("obstacle", ["directory", "place"])
+def test_a_machine_is_stopped_though_this_computer_refuses_the_directory_of_its_results(
+    lab, job, server, connection, tmp_path, obstacle  # noqa: F811
+):  # fmt: skip
+    machine = lab.up().machine
+    own = lab.home / "jobs" / job.id
+    if obstacle == "place":
+        (own / "place").mkdir()  # where the file belongs that says where the results go
+    else:
+        own.rename(tmp_path / "moved")
+        own.write_text("a file in its place")
+    bench = Bench(connection, server.home, tmp_path)
+    bench.file("work/results").mkdir(parents=True)
+    with pytest.raises(InvalidRequest, match=f"{own}.*: (File exists|Is a directory)") as caught:
+        fetch_results(lab.session, job, machine, bench.job)
+    assert (
+        caught.value.next
+        == f"Make room, then: cloudgpu start {machine.name}. Its results are fetched then, and it ends."
+    )
+    assert lab.machines() == []
+    assert lab.session.ledger.machine(machine.id).state == "stopped"
+
+
+def test_a_place_of_results_that_this_computer_refuses_to_look_at_is_named(lab, job):
+    asked_for = replace(job, spec={**job.spec, "results": "x" * 300})
+    with pytest.raises(InvalidRequest, match="x/fox cannot be written: file name too long"):
+        deliver(lab.session, asked_for, ["run/one"])
+    assert (lab.home / "jobs" / job.id / "results" / "run" / "one").exists()
 
 
 def test_results_that_a_killed_delivery_moved_are_not_sent_again(server, connection, tmp_path):  # noqa: F811
