@@ -211,7 +211,8 @@ class FileReceiver:
         self.changed: list[str] = []
         self.bytes = 0
         self._started_at = time.monotonic()
-        remove_part_files(root)
+        with explain_disk_errors(root):
+            remove_part_files(root)
         self._next()
 
     def write(self, data: memoryview) -> None:
@@ -306,14 +307,17 @@ def local_files(root: Path) -> tuple[list[tuple[CopiedFile, Path]], list[tuple[s
 def read_files(files: Sequence[tuple[int, Path]], progress: Progress | None) -> Iterator[bytes]:
     """Yield the content of `files` (size, path) in chunks; small files share a chunk.
 
-    Raises InvalidRequest for a file that is shorter than its size.
+    Raises InvalidRequest for a file that cannot be read, or is shorter than its size.
     """
     total, bytes_done, batch = sum(size for size, _ in files), 0, bytearray()
     for size, path in files:
         bytes_left = size
-        with path.open("rb") as file:
+        with _explain_read_errors(path):
+            file = path.open("rb")
+        with file:
             while bytes_left:
-                data = file.read(min(CHUNK_BYTES, bytes_left))
+                with _explain_read_errors(path):
+                    data = file.read(min(CHUNK_BYTES, bytes_left))
                 if not data:
                     raise InvalidRequest(
                         f"{path} is shorter than it was.", field="snapshot", value=str(path), next="Run the job again."
@@ -329,6 +333,20 @@ def read_files(files: Sequence[tuple[int, Path]], progress: Progress | None) -> 
     yield bytes(batch)
     if progress is not None:
         progress(total, total)
+
+
+@contextlib.contextmanager
+def _explain_read_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError about a local file that is to be sent into InvalidRequest."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidRequest(
+            f"{path} cannot be read: {(error.strerror or str(error)).lower()}.",
+            field="snapshot",
+            value=str(path),
+            next="Correct its permissions. If it is gone, run the job again: that takes a new snapshot.",
+        ) from error
 
 
 def transfer_ended_error(name: str) -> Unreachable:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from cloudgpu.access.files import explain_os_errors, make_private_directory
 from cloudgpu.errors import MissingExtra, Unreachable
 
 if TYPE_CHECKING:
@@ -57,14 +58,16 @@ def run_cell(port: int, token: str, code: str, *, timeout_s: float = 60) -> Cell
 def open_page(directory: Path, port: int, token: str) -> Path:
     """Write a page (0600) that redirects to JupyterLab, and return its path; the caller removes it after use.
 
-    All users of this computer can read a browser's command line, so it must name this file and not the token.
+    All users of this computer can read a browser's command line, so it must name this file and not the token. Raises
+    InvalidRequest where it cannot be written.
     """
     url = html.escape(f"http://{_HOST}:{port}/lab?token={quote(token, safe='')}", quote=True)
     page = directory / f"open-{secrets.token_hex(8)}.html"
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(_PAGE.format(url=url))
+    with explain_os_errors(page):
+        make_private_directory(directory)
+        descriptor = os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(_PAGE.format(url=url))
     return page
 
 

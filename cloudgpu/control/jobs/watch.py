@@ -71,6 +71,14 @@ def _reconcile_or_error_result(reconciler: JobReconciler, job: Job) -> Reconcile
         raise
     except CloudgpuError as caught:
         error = caught
+    except OSError as refused:
+        file_text = f" ({refused.filename})" if refused.filename else ""
+        error = CloudgpuError(
+            f"This computer's operating system refused: {refused.strerror or refused}{file_text}.",
+            field="file",
+            value=str(refused.filename) if refused.filename else None,
+            next="Free space or correct the permissions: the next run continues the job.",
+        )
     except Exception as bug:  # noqa: BLE001  (a defect of one job keeps no machine of another from its end)
         error = CloudgpuError(
             f"Internal error: {type(bug).__name__}: {bug}. Please report it.", field="NAME", value=job.name

@@ -6,7 +6,15 @@ import hashlib
 
 import pytest
 
-from cloudgpu.access.jobs.copies import CopiedFile, FileReceiver, Manifest, make_links, read_manifest, target_path
+from cloudgpu.access.jobs.copies import (
+    CopiedFile,
+    FileReceiver,
+    Manifest,
+    make_links,
+    read_files,
+    read_manifest,
+    target_path,
+)
 from cloudgpu.errors import InvalidRequest
 
 
@@ -47,6 +55,20 @@ def test_a_link_that_is_made_through_another_one_does_not_lead_out(tmp_path):
     assert [path.name for path in root.rglob("*") if path.is_symlink()] == ["l"]
     make_links(root, manifest(("a/b/l/m", "../x")))
     assert (root / "s" / "m").resolve() == root / "x"
+
+
+def test_a_file_that_cannot_be_sent_as_it_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "here").write_text("12345")
+    chunks = read_files([(5, tmp_path / "here"), (5, tmp_path / "gone")], None)
+    with pytest.raises(InvalidRequest, match=r"/gone cannot be read: no such file or directory\.") as caught:
+        list(chunks)
+    assert "run the job again" in caught.value.next
+
+
+def test_a_directory_that_this_computer_refuses_to_look_into_is_named(tmp_path):
+    directory = tmp_path / ("x" * 300)
+    with pytest.raises(InvalidRequest, match="x cannot be written: file name too long"):
+        FileReceiver(directory, [CopiedFile("one", 1, 0o644, hashlib.sha256(b"x").hexdigest())])
 
 
 def test_a_file_that_cannot_get_its_name_leaves_no_part_file(tmp_path):

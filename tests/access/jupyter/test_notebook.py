@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from cloudgpu.access.jupyter.notebook import CellResult, open_page, run_cell
-from cloudgpu.errors import Unreachable
+from cloudgpu.errors import InvalidRequest, Unreachable
 from tests.agent.machine import LAB, Machine
 
 
@@ -156,6 +156,13 @@ def test_the_page_that_opens_a_browser_is_for_our_eyes_only(tmp_path):
     assert ("meta", {"name": "referrer", "content": "no-referrer"}) in found
     assert ("a", {"rel": "noreferrer", "href": url}) in found
     assert open_page(tmp_path / "pages", 8888, "a-token_1") != page
+
+
+def test_a_page_that_has_no_place_is_a_sentence(tmp_path):
+    (tmp_path / "pages").write_text("a file in the way")
+    with pytest.raises(InvalidRequest, match="cannot be read or written: File exists") as caught:
+        open_page(tmp_path / "pages", 8888, "a-token_1")
+    assert "a-token_1" not in str(caught.value)
 
 
 def test_a_token_cannot_break_out_of_the_page(tmp_path):

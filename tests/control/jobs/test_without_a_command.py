@@ -291,3 +291,22 @@ def test_a_computer_without_a_jobs_secrets_launches_no_machine_for_it(guarded, l
     once(lab, job, environ)
     assert "fox-2" in launched(lab)
     assert deliver(lab.session, []).active == ()
+
+
+def test_a_file_that_this_computer_refuses_is_named_and_is_no_defect_of_cloudgpu(desk):
+    lab = desk("")
+    job = asked(lab, name="owl")
+    place = lab.home / "jobs" / job.id / "synced"
+    place.mkdir()  # where a file belongs: it cannot be removed
+    request_cancel(lab.session, job)
+    for _ in range(2):
+        ((_, result),) = reconcile_all(lab.session, {})
+    assert result.error.message == f"This computer's operating system refused: Is a directory ({place})."
+    assert (result.job.is_open, result.error.next) == (
+        True,
+        "Free space or correct the permissions: the next run continues the job.",
+    )
+    place.rmdir()
+    for _ in range(2):
+        reconcile_all(lab.session, {})
+    assert not job_by_id(lab.session, job.id).is_open
