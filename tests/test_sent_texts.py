@@ -49,7 +49,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
     "program that looks after a node's engine": "aaa83fb1051f5119c138941eb8a3742bf18de602a4bcd7c1e7d2fbdc83b1aa7d",
     "command that looks after a node's engine": "93cd7573d6d600eb06948ab4c1eb5badf7592952db560a0515aa23b88529e941",
-    "program that runs jobs": "682e3ed2fc38008d6758110effadf69424828673f479b8626f63965a65fbbd7c",
+    "program that runs jobs": "ba82b55e3aca009ffa598db213cd14ec945fc440d4b82937c594d32e74f362d1",
     "program that takes a job through Slurm": "0230c6a1579c80eb35efdf06f600dab02b26fdec9663d849c7f1584910c75b8a",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
     "program that lets a key in": "d4a31eda341d73eed300fce1f6e2db9c8c507f40359b71e8ff653dfc4a05c456",

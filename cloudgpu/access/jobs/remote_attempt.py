@@ -374,7 +374,7 @@ class Attempt:
                 if not entry.name.startswith(".") and not entry.name.endswith(UNFINISHED_SUFFIXES):
                     yield entry
 
-    def with_links(self, names: Iterable[str]) -> list[str]:
+    def with_links_to(self, names: Iterable[str]) -> list[str]:
         """Return these names of checkpoints, with the links that lead to one of them, such as `last`."""
         checkpoints = set(names)
         root = os.path.realpath(str(self.checkpoint)) + os.sep
@@ -406,7 +406,7 @@ class Attempt:
 
 
 def write_lock_holder(lock: int, holder: str) -> None:
-    """Write who holds a lock: `keeper`; `parent`, the supervisor that is the keeper's parent; or `other`."""
+    """Write who holds a lock: `keeper`; `parent`, the supervisor that is its parent; or `other`, a later supervisor."""
     with contextlib.suppress(OSError):
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps(holder).encode(), 0)

@@ -10,7 +10,7 @@ killed, the next request for the status starts another. The same attempt is neve
 
 A request is JSON on standard input, files may follow; an answer is a line of JSON on standard output, files may follow,
 all in frames. Requests follow each other until standard input ends. Each runs in its own process, so its locks and open
-files end with it. Secrets are only in the request and in the memory of the keeper.
+files end with it. Secrets are only in the request and in the memory of processes; for Slurm also in a private file.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ from cloudgpu.access.jobs.remote_files import (
 )
 from cloudgpu.access.jobs.remote_keeper import (
     environment_of,
-    lacks_command,
-    pause_at_shutdown,
+    is_program_missing,
     record_missing_command,
     run_keeper,
+    wait_for_possible_shutdown,
 )
-from cloudgpu.access.jobs.remote_upload import state_with_uploads, stop_earlier_uploads, store, sync_results
+from cloudgpu.access.jobs.remote_upload import start_upload, state_with_uploads, stop_earlier_uploads, sync_results
 
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, of linux/prctl.h
 POLL_S = 0.1
@@ -90,7 +90,7 @@ def start(request: dict[str, Any]) -> None:
         return write_answer({"claimed": False, **state_with_uploads(attempt)})
     stop_earlier_uploads(attempt)
     write_lock_holder(keeper_fd, "keeper")
-    if lacks_command(request):  # known before any file is sent
+    if is_program_missing(request):  # known before any file is sent
         attempt.reserve_disk()
         save(attempt.dir / "spec.json", request["spec"])
         record_missing_command(attempt, environment_of(request))
@@ -154,7 +154,7 @@ def ensure_supervisor(attempt: Attempt) -> None:
 
 
 def supervise(attempt: Attempt, supervisor_fd: int, holder: str) -> None:
-    """Watch an attempt to its end, then end its left-over processes."""
+    """Watch an attempt to its end, then end its left-over processes; `holder`: as `write_lock_holder` says."""
     write_lock_holder(supervisor_fd, holder)
     statuses: dict[int, int] = {}
     keeper_fd = -1
@@ -183,7 +183,7 @@ def take_over(attempt: Attempt, process: dict[str, Any], statuses: dict[int, int
         return False
     collect_statuses(statuses)
     status = statuses.get(process["pid"])
-    pause_at_shutdown(status)
+    wait_for_possible_shutdown(status)
     attempt.record_exit(status, "lost" if status is None else "exited")
     return True
 
@@ -320,7 +320,7 @@ def manifest(request: dict[str, Any]) -> None:
         except FileNotFoundError:
             names = []
     if request["which"] == "checkpoint":
-        names = attempt.with_links(names)
+        names = attempt.with_links_to(names)
     write_answer(TreeListing(root, attempt.dir / f"hashes-{request['which']}.json").read(names))
 
 
@@ -370,7 +370,7 @@ VERBS = {
     for verb in (
         start,
         status,
-        store,
+        start_upload,
         sync_results,
         cancel,
         tail,

@@ -244,7 +244,7 @@ def run_command(attempt: Attempt, environ: dict[str, str]) -> None:
     if attempt.process().get("pid") != pid:
         attempt.record_exit(None, "start", error or "it was killed before it began")
         return
-    pause_at_shutdown(status)
+    wait_for_possible_shutdown(status)
     attempt.record_exit(status, "exited", error)
 
 
@@ -259,7 +259,7 @@ def slurm_command(attempt: Attempt) -> list[str]:
     return [sys.executable, "-IS", str(attempt.dir / "begin.py"), str(attempt.dir)]
 
 
-def lacks_command(request: dict[str, Any]) -> bool:
+def is_program_missing(request: dict[str, Any]) -> bool:
     """Tell whether the command is missing here, and neither an uploaded file nor the setup could provide it."""
     program, path = str(request["spec"]["argv"][0]), environment_of(request).get("PATH", os.defpath)
     may_exist_elsewhere = (
@@ -287,7 +287,7 @@ def record_missing_command(attempt: Attempt, environ: dict[str, str]) -> None:
     attempt.record_exit((NOT_EXECUTABLE if exists else NOT_FOUND) << 8, NO_COMMAND, message)
 
 
-def pause_at_shutdown(status: int | None) -> None:
+def wait_for_possible_shutdown(status: int | None) -> None:
     """Wait after a command has ended: if the machine shuts down, it ends this process before the status is recorded.
 
     At a shutdown all processes get SIGTERM, and the status of the command would not be its own result.

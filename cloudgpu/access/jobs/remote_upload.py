@@ -197,7 +197,7 @@ class Upload:
     def list_files(self, kind: str, names: Iterable[str]) -> dict[str, Any]:
         """Return the manifest of the results or of these checkpoints, without names that a form cannot contain."""
         root = self.attempt.checkpoint if kind == "checkpoint" else self.attempt.results
-        names = self.attempt.with_links(names) if kind == "checkpoint" else names
+        names = self.attempt.with_links_to(names) if kind == "checkpoint" else names
         listing = TreeListing(root, self.attempt.dir / f"hashes-{kind}.json").read(names)
         printable = [file for file in listing["files"] if file["path"].isprintable()]
         unprintable_paths = (file["path"] for file in listing["files"] if not file["path"].isprintable())
@@ -431,7 +431,7 @@ def state_with_uploads(attempt: Attempt) -> dict[str, Any]:
     return {**attempt.state(), "storing": upload_progress(attempt)}
 
 
-def store(request: dict[str, Any]) -> None:
+def start_upload(request: dict[str, Any]) -> None:
     """Start a process that uploads what the attempt writes, by the form of this request; it replaces any other."""
     attempt = Attempt(request["job"], request["attempt"])
     if not attempt.dir.exists():

@@ -117,7 +117,7 @@ def send_presigned_post(bucket: JobBucket, job: Job, remote: RemoteJob) -> None:
     form = bucket.client.presigned_post(bucket.prefix, PRESIGNED_POST_TTL_S, stored.PART_BYTES + 10**9)
     form_json = {"url": form.url, "fields": dict(form.fields), "prefix": form.prefix}
     every_s, until = job.spec["every_s"], form.until.timestamp()
-    remote.call("store", form=form_json, until=until, every=every_s, part=stored.PART_BYTES, known=newest_list)
+    remote.call("start_upload", form=form_json, until=until, every=every_s, part=stored.PART_BYTES, known=newest_list)
 
 
 def restore_plan(bucket: JobBucket, attempts: int) -> tuple[Restored, Transfers] | None:
