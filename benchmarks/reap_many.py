@@ -203,12 +203,12 @@ class _Canned:
     def list(self) -> Any:
         """Return what the answers say."""
         from cloudgpu.core.model.instances import Listing
-        from cloudgpu.parallel import beat
+        from cloudgpu.parallel import send_heartbeat
 
         found: list[Any] = []
         for region, body in _answers(self._place, self.kind):
             found += self._of_region(region, body)
-            beat()  # an answer, as a provider notes it: on a busy computer a pass would give up on the account else
+            send_heartbeat()  # as a provider does: on a busy computer a run would else give up on the account
         return Listing(tuple(found), ())
 
     def identity(self, _region: str | None = None) -> Any:

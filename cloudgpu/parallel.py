@@ -8,7 +8,7 @@ more requests (`stop_if_abandoned`).
 A progress display reads `counts`: for pools that name their calls, how many have ended.
 
 A caller may also give up on a call that is silent for too long (`Part.listen`). A long call sends heartbeats: it
-reports each answer that it gets (`beat`), and so do the calls that it makes in threads of its own.
+reports each answer that it gets (`send_heartbeat`), and so do the calls that it makes in threads of its own.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def stop_if_abandoned() -> None:
         raise Abandoned
 
 
-def beat(pause_s: float = 0.0) -> None:
+def send_heartbeat(pause_s: float = 0.0) -> None:
     """Report that this thread's call got an answer, so that callers that listen to it keep waiting.
 
     `pause_s` is how many seconds the call now waits before its next request, as the server demanded: that is not
@@ -78,7 +78,7 @@ def beat(pause_s: float = 0.0) -> None:
     """
     part: Part[Any] | None = getattr(_THIS_THREAD, "part", None)
     if part is not None:
-        part.beat(min(pause_s, LONGEST_PAUSE_S))
+        part.send_heartbeat(min(pause_s, LONGEST_PAUSE_S))
 
 
 def join_abandoned(seconds: float) -> None:
@@ -125,7 +125,7 @@ class Part(Generic[Answer]):
         while not self.wait(min(silent_s, max(_SHORTEST_WAIT_S, self._remaining_s(silent_s, at_most_s)))):
             if self._remaining_s(silent_s, at_most_s) <= 0:
                 self.abandon()
-                beat()  # the caller continues without it
+                send_heartbeat()  # the caller continues without it
                 return not self.was_abandoned
         return True
 
@@ -135,11 +135,11 @@ class Part(Generic[Answer]):
         now = time.monotonic()
         return min(self._last_beat + silent_s, self._begun_at + at_most_s) - now
 
-    def beat(self, pause_s: float = 0.0) -> None:
+    def send_heartbeat(self, pause_s: float = 0.0) -> None:
         """Record a heartbeat, also for the calls that made this one. Its next request follows after `pause_s`."""
         self._last_beat = max(self._last_beat or 0.0, time.monotonic() + pause_s)
         if self._parent is not None:
-            self._parent.beat(pause_s)
+            self._parent.send_heartbeat(pause_s)
 
     def result(self, seconds: float | None = None) -> Answer:
         """Return its answer or raise its error; raise TimeoutError when there is none after so many seconds."""

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.parallel import Abandoned, Pool, beat, is_abandoned, join_abandoned, stop_if_abandoned
+from cloudgpu.parallel import Abandoned, Pool, is_abandoned, join_abandoned, send_heartbeat, stop_if_abandoned
 
 PATIENCE_S = 20  # a bound against hanging
 HANGS = """
@@ -190,7 +190,7 @@ def test_a_call_that_goes_on_being_answered_is_listened_to_also_inside_another()
     def page(_):
         for _ in range(6):
             threading.Event().wait(0.1)
-            beat()
+            send_heartbeat()
 
     def pages():
         with Pool(1) as pool:
@@ -206,7 +206,7 @@ def test_a_call_that_is_answered_without_an_end_is_left():
 
     def drips():
         while not over.wait(0.01):
-            beat()
+            send_heartbeat()
 
     with Pool(1) as pool:
         assert not pool.submit(drips).listen(PATIENCE_S, 0.1)

@@ -55,14 +55,14 @@ class CallTimeouts:
         """Return how many seconds a call that began at `started_s` has left, 0 or less where its time is over."""
         return started_s + (self.read_s if read else self.change_s) - self.now()
 
-    def raise_if_silent(self, action: str, where: str) -> None:
+    def raise_if_timed_out_lately(self, action: str, where: str) -> None:
         """Raise AnswerTimeout where this read timed out there a moment ago."""
         with self._lock:
             timeout_record = self._timed_out_reads.get((action, where))
         if timeout_record is not None and self.now() - timeout_record[0] < _SKIP_FACTOR * self.read_s:
             raise AnswerTimeout(timeout_record[1], field="provider", next="Try again in a minute.")
 
-    def record_silence(self, action: str, where: str, seconds: float) -> AnswerTimeout:
+    def record_timeout(self, action: str, where: str, seconds: float) -> AnswerTimeout:
         """Remember that this read timed out there, and return the error for it."""
         message = f"{where} did not answer {action} within {seconds:g} seconds."
         with self._lock:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.errors import AnswerTimeout, InvalidRequest, MissingExtra, ProviderUnavailable
-from cloudgpu.parallel import beat
+from cloudgpu.parallel import send_heartbeat
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.account_cache import ACCOUNT_ID, AccountCache
 from cloudgpu.providers.aws.errors import CallContext, translated
@@ -139,7 +139,7 @@ class Aws(CloudAccount):
     def _before_call(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
         """Note when a call begins; raise AnswerTimeout for a read that was not answered there a moment ago."""
         if _is_read(model.name):
-            self.timeouts.raise_if_silent(model.name, _service_label(context))
+            self.timeouts.raise_if_timed_out_lately(model.name, _service_label(context))
         context[_CALL_STARTED] = self.timeouts.now()
 
     def _needs_retry(self, operation: Any, request_dict: Any, caught_exception: Any = None, **_more: Any) -> None:
@@ -155,14 +155,14 @@ class Aws(CloudAccount):
             return
         service_label = _service_label(context)
         if is_read:
-            silent_error = self.timeouts.record_silence(operation.name, service_label, self.timeouts.read_s)
+            silent_error = self.timeouts.record_timeout(operation.name, service_label, self.timeouts.read_s)
             raise silent_error from caught_exception
         message = f"{service_label} did not answer {operation.name} within {self.timeouts.change_s:g} seconds."
         raise AnswerTimeout(message, field="provider") from caught_exception
 
     def _after_call(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
         self.timeouts.record_answer(model.name, _service_label(context))
-        beat()
+        send_heartbeat()
 
     def ec2(self, region: str) -> Any:
         """Return the EC2 client of a region."""
@@ -367,7 +367,7 @@ def _service_label(context: Mapping[str, Any]) -> str:
 def _report_refusal(attempts: int, response: Any = None, **_call: Any) -> None:
     """Tell whoever waits for the call that AWS answered, and how long botocore may pause before it sends it again."""
     if response is not None and response[0].status_code >= _FIRST_ERROR_STATUS:
-        beat(min(2.0 ** (attempts - 1), _LONGEST_PAUSE_S) + _EXTRA_PAUSE_S)
+        send_heartbeat(min(2.0 ** (attempts - 1), _LONGEST_PAUSE_S) + _EXTRA_PAUSE_S)
 
 
 def _is_read(operation: str) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from cloudgpu.errors import AnswerTimeout, InvalidRequest, MissingExtra
-from cloudgpu.parallel import beat
+from cloudgpu.parallel import send_heartbeat
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.credentials import credential
 from cloudgpu.providers.azure.errors import CallContext, translated
@@ -73,7 +73,7 @@ class Transport:
             request.method in _READ_METHODS or path.endswith(_LOGIN_PATH),
         )
         if is_read:
-            self._timeouts.raise_if_silent(action, service)
+            self._timeouts.raise_if_timed_out_lately(action, service)
         is_quick = is_read and action != _SLOW_READ_CALL
         timeout_s = self._timeouts.read_s if is_quick else self._timeouts.change_s
         started_s = self._timeouts.now()
@@ -85,21 +85,21 @@ class Transport:
         except (ServiceRequestError, ServiceResponseError) as error:
             elapsed_s = self._timeouts.now() - started_s
             if is_read and elapsed_s >= self._timeouts.connect_s and isinstance(error, ServiceRequestError):
-                raise self._timeouts.record_silence(action, service, self._timeouts.connect_s) from error
+                raise self._timeouts.record_timeout(action, service, self._timeouts.connect_s) from error
             if elapsed_s < timeout_s:
                 raise
             if is_read:
-                raise self._timeouts.record_silence(action, service, timeout_s) from error
+                raise self._timeouts.record_timeout(action, service, timeout_s) from error
             raise AnswerTimeout(
                 f"Azure did not answer {action} within {timeout_s:g} seconds.", field="provider"
             ) from error
         self._timeouts.record_answer(action, service)
-        beat()  # tells who waits for this thread that it lives
+        send_heartbeat()  # tells who waits for this thread that it lives
         return answer
 
     def sleep(self, duration: float) -> None:
         """Wait by our clock: azure-core asks its transport for every wait."""
-        beat(duration)
+        send_heartbeat(duration)
         self._pause(duration)
 
 

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from cloudgpu.errors import AnswerTimeout, CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
-from cloudgpu.parallel import beat
+from cloudgpu.parallel import send_heartbeat
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp import credentials
 from cloudgpu.providers.gcp.errors import CallContext, translate_error
@@ -133,7 +133,7 @@ class Gcp(CloudAccount):
                 if is_read or send == sends or self.timeouts.is_spent(started_s, read=is_read):
                     raise
             except CloudgpuError as error:
-                beat()
+                send_heartbeat()
                 if not isinstance(error, RateLimited | ProviderUnavailable):
                     raise
                 if send == sends or _is_final(error) or self.timeouts.is_spent(started_s, read=is_read):
@@ -141,7 +141,7 @@ class Gcp(CloudAccount):
                 seconds = _pause_s(error, send)
                 if seconds >= FIRST_REPORT_AFTER_S:
                     self.notify(f"{action} {where} is sent again in {seconds:g} seconds: {error.message}")
-                beat(seconds)
+                send_heartbeat(seconds)
                 self.pause(seconds)
         raise AssertionError  # pragma: no cover  (the last send returns or raises)
 
@@ -165,7 +165,7 @@ class Gcp(CloudAccount):
             count_request(PROVIDER, action)
             answer = method(request=message, retry=None, timeout=timeout_s)
             page = next(iter(answer.pages)) if hasattr(answer, "pages") else answer
-            beat()
+            send_heartbeat()
             answer_json: dict[str, Any] = json_format.MessageToDict(type(page).pb(page))
         return answer_json
 
@@ -176,11 +176,11 @@ class Gcp(CloudAccount):
             yield
             return
         service = f"Google Cloud {where}".rstrip()
-        self.timeouts.raise_if_silent(action, service)
+        self.timeouts.raise_if_timed_out_lately(action, service)
         try:
             yield
         except AnswerTimeout as error:
-            raise self.timeouts.record_silence(action, service, self.timeouts.read_s) from error
+            raise self.timeouts.record_timeout(action, service, self.timeouts.read_s) from error
         self.timeouts.record_answer(action, service)
 
     def pages(self, action: str, where: str = "", **fields: Any) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from cloudgpu.errors import AnswerTimeout, CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
-from cloudgpu.parallel import beat
+from cloudgpu.parallel import send_heartbeat
 from cloudgpu.providers.patience import CallTimeouts
 from cloudgpu.providers.shared.calls import MAX_PARALLEL, count_request
 
@@ -93,7 +93,7 @@ class RestClient:
         is_read = method in READ_METHODS
         may_repeat = is_read if idempotent is None else idempotent
         if is_read:
-            self.timeouts.raise_if_silent(action, self.api.cloud)
+            self.timeouts.raise_if_timed_out_lately(action, self.api.cloud)
         started_s, tries = self.timeouts.now(), 0
         error: CloudgpuError
         while True:
@@ -115,7 +115,7 @@ class RestClient:
             tries += 1
             if not may_repeat or self.timeouts.seconds_left(started_s, read=is_read) < wait_s + self.timeouts.connect_s:
                 raise error
-            beat(wait_s)
+            send_heartbeat(wait_s)
             self.pause(wait_s)
 
     def get(self, path: str, *, action: str, query: Mapping[str, str] | None = None) -> Any:
@@ -185,7 +185,7 @@ class RestClient:
                 answer = _read_answer(reply, self.api.cloud)
         except urllib3.exceptions.HTTPError as error:
             raise self._transport_error(error, action, seconds) from error
-        beat()
+        send_heartbeat()
         return answer
 
     def _transport_error(self, error: Exception, action: str, seconds: float) -> ProviderUnavailable:
@@ -208,7 +208,7 @@ class RestClient:
             message = f"The encrypted connection to {cloud} broke during {action}: {details}"
             return AnswerTimeout(message, field="provider", value=self.api.provider, next=remedy)
         if isinstance(error, urllib3.exceptions.TimeoutError):
-            return self.timeouts.record_silence(action, cloud, round(seconds, 1))
+            return self.timeouts.record_timeout(action, cloud, round(seconds, 1))
         message = f"{cloud} did not answer {action} to its end: {type(error).__name__}."
         return AnswerTimeout(message, field="provider", value=self.api.provider, next="Try again in a minute.")
 
@@ -238,7 +238,7 @@ class RestClient:
             turn_at = max((now, *(self._next_turn.get(name, now) for name in intervals)))
             self._next_turn.update({name: turn_at + seconds for name, seconds in intervals.items()})
         if turn_at > now:
-            beat(turn_at - now)
+            send_heartbeat(turn_at - now)
             self.pause(turn_at - now)
         return self.timeouts.now() - now
 

@@ -33,7 +33,7 @@ from cloudgpu.errors import (
     Unreachable,
     WrongHostKey,
 )
-from cloudgpu.parallel import beat
+from cloudgpu.parallel import send_heartbeat
 from cloudgpu.providers.ssh import translate
 from cloudgpu.providers.ssh.host import ANSWER_PREFIX
 
@@ -108,9 +108,9 @@ def call_host(host: Host, verb: str, body: dict[str, Any], *, timeout: float = A
         )
         raise
     with connected as connection:
-        beat()
+        send_heartbeat()
         completed = connection.capture(_shell_command(host), timeout=timeout, input=_request(verb, body))
-    beat()
+    send_heartbeat()
     return _parse_answer(host, completed, body.get("tags", {}))
 
 

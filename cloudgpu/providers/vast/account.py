@@ -10,7 +10,7 @@ from cloudgpu.core.model.account import PrepaidCredit
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
-from cloudgpu.parallel import beat
+from cloudgpu.parallel import send_heartbeat
 from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.machine.container_start import host_keys_in
 from cloudgpu.providers.vast import machines
@@ -85,7 +85,7 @@ def host_keys(vast: Vast, id: str) -> Sequence[str]:  # noqa: A002
     url = str(answer.get("result_url") or "")
     for tries in range(LOG_TRIES if url else 0):
         if tries:
-            beat(LOG_PAUSE_S)
+            send_heartbeat(LOG_PAUSE_S)
             vast.pause(LOG_PAUSE_S)
         try:
             return host_keys_in("\n".join(vast.lines_at(url)))

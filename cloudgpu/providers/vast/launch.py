@@ -24,7 +24,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     RateLimited,
 )
-from cloudgpu.parallel import beat
+from cloudgpu.parallel import send_heartbeat
 from cloudgpu.providers.rest.client import NotSent
 from cloudgpu.providers.rest.once import unknown_outcome_error
 from cloudgpu.providers.vast import machines
@@ -159,7 +159,7 @@ def _listing_tries(vast: Vast, deadline: datetime) -> Iterator[int]:
         if number:
             if vast.clock() + timedelta(seconds=PAUSE_S) > deadline:
                 return
-            beat(PAUSE_S)
+            send_heartbeat(PAUSE_S)
             vast.pause(PAUSE_S)
         yield number
 
@@ -185,7 +185,7 @@ def _destroy(vast: Vast, attempt: Attempt, refusal: RefusedWithContract, deadlin
             last_error = error
         if vast.clock() + timedelta(seconds=PAUSE_S) > until:
             break
-        beat(PAUSE_S)
+        send_heartbeat(PAUSE_S)
         vast.pause(PAUSE_S)
     message = f"{refusal.message} It could not be proved that it is gone: {last_error.message}"
     remedy = f"The next cloudgpu up or reap looks again; in vast.ai's console it is {refusal.contract}."

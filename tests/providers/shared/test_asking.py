@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from cloudgpu.parallel import beat
+from cloudgpu.parallel import send_heartbeat
 from cloudgpu.providers.shared.calls import gather
 
 SILENT_S = 0.15
@@ -14,7 +14,7 @@ def test_a_part_that_goes_on_answering_is_read_to_its_end():
     def pages(region):
         for _ in range(70):
             threading.Event().wait(SILENT_S / 7)
-            beat()
+            send_heartbeat()
         return f"all of {region}"
 
     assert gather(["north"], pages, patience=SILENT_S, grace=0) == ["all of north"]

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
-from cloudgpu.parallel import beat
+from cloudgpu.parallel import send_heartbeat
 from cloudgpu.providers.patience import MAX_CONNECT_S, patience_s
 from cloudgpu.providers.shared.errors import retry_after
 
@@ -70,7 +70,7 @@ class RetailPrices:
         except AzureError as error:
             self._has_timed_out = isinstance(error, ServiceRequestTimeoutError | ServiceResponseTimeoutError)
             raise _unavailable_error(f"did not answer ({type(error).__name__})") from error
-        beat()
+        send_heartbeat()
         if status != 200:  # noqa: PLR2004  (the only status of a page)
             raise _refusal_error(status, answer.headers)
         try:
