@@ -22,7 +22,7 @@ from cloudgpu.agent.jupyter import is_running
 from cloudgpu.agent.lease import LEASE_TAGS, decide, has_ended, lease_of, update_marks
 from cloudgpu.agent.meters import scratch_disks, traffic_total
 from cloudgpu.agent.sampler import MINUTE, Sampler
-from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Judged, Thresholds, judge
+from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, ActivityVerdict, Thresholds, judge
 
 ACTIVITY_WINDOW = 600.0  # seconds for which activity counts when a lease ends, and without a policy
 HOUR, SILENT_AFTER = 3600.0, 150.0  # seconds without a heartbeat after which the agent counts as silent
@@ -164,7 +164,9 @@ class Agent(Sampler):
         except (KeyError, TypeError, ValueError):
             return NO_POLICY, Thresholds()
 
-    def judge_activity(self, thresholds: Thresholds, now: float, mono: float) -> tuple[Judged, Judged]:
+    def judge_activity(
+        self, thresholds: Thresholds, now: float, mono: float
+    ) -> tuple[ActivityVerdict, ActivityVerdict]:
         """Return the activity of the last minutes, and that over the time that the policy says.
 
         A failed sample is a fault, not idleness.
@@ -176,7 +178,7 @@ class Agent(Sampler):
         recent = thresholds._replace(after=ACTIVITY_WINDOW, uptime=0.0)
         return judge(samples, recent, mono, self.up_since), judge(samples, thresholds, mono, self.up_since)
 
-    def publish_activity(self, judged: Judged, now: float, mono: float) -> None:
+    def publish_activity(self, judged: ActivityVerdict, now: float, mono: float) -> None:
         """Save when the machine was last active, at most every ACTIVITY_WINDOW: writing it to a tag may cost money."""
         if judged.activity == ACTIVE:
             self.state["last_active"] = int(now - judged.ago)

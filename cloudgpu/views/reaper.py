@@ -13,7 +13,7 @@ from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.views.machines import queried_accounts_document
 
 if TYPE_CHECKING:
-    from cloudgpu.core.activity.idle import Judged, Signal
+    from cloudgpu.core.activity.idle import ActivityVerdict, Signal
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.reaper.result import EndedItem, GivenWarning, NotEnded, ReaperRun
     from cloudgpu.views.documents.automation.activity import (
@@ -137,7 +137,7 @@ def why_document(
     *,
     at: datetime | None,
     how: str,
-    judged: Judged | None = None,
+    judged: ActivityVerdict | None = None,
     stop_reason: str | None = None,
 ) -> WhyDocument:
     """Return whether one machine is in use, signal by signal, and what follows from it.
@@ -183,7 +183,7 @@ def _stopped_text(machine: Machine, stop_reason: str | None) -> str:
     return f"it is {machine.state}" + (f": {why}" if why else "")
 
 
-def signals_document(judged: Judged | None) -> list[ActivitySignal]:
+def signals_document(judged: ActivityVerdict | None) -> list[ActivitySignal]:
     """Return each signal that was checked; none where nothing is known."""
     return [] if judged is None else [_signal(signal) for signal in judged.signals]
 

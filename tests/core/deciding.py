@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from cloudgpu.core.activity.idle import Judged, Signal
+from cloudgpu.core.activity.idle import ActivityVerdict, Signal
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.model import machine as model
@@ -25,15 +25,17 @@ def minute(number: float) -> datetime:
     return START + timedelta(minutes=number)
 
 
-def active(ago: float = 0) -> Judged:
-    return Judged("ACTIVE", ago * 60, f"GPU, {ago * 60:.0f} s ago", (Signal("GPU", 80, 3, ago * 60, True),))
+def active(ago: float = 0) -> ActivityVerdict:
+    return ActivityVerdict("ACTIVE", ago * 60, f"GPU, {ago * 60:.0f} s ago", (Signal("GPU", 80, 3, ago * 60, True),))
 
 
-def idle(ago: float = 60) -> Judged:
-    return Judged("IDLE", ago * 60, f"kernel, {ago * 60:.0f} s ago", (Signal("kernel", ago, 3600, ago * 60, False),))
+def idle(ago: float = 60) -> ActivityVerdict:
+    return ActivityVerdict(
+        "IDLE", ago * 60, f"kernel, {ago * 60:.0f} s ago", (Signal("kernel", ago, 3600, ago * 60, False),)
+    )
 
 
-UNKNOWN = Judged("UNKNOWN", -1, "GPU not read: 0% of the window is known", ())
+UNKNOWN = ActivityVerdict("UNKNOWN", -1, "GPU not read: 0% of the window is known", ())
 
 
 class Machine:
@@ -58,10 +60,10 @@ class Machine:
         assert found is not None
         return found
 
-    def known(self, judged: Judged | None = None, **more: Any) -> MachineView:
+    def known(self, judged: ActivityVerdict | None = None, **more: Any) -> MachineView:
         return MachineView(self.machine, self.policy, judged=judged, **more)
 
-    def decided(self, at: float, judged: Judged | None = None, *, stops: Any = (), **more: Any) -> Decision:
+    def decided(self, at: float, judged: ActivityVerdict | None = None, *, stops: Any = (), **more: Any) -> Decision:
         """Return what a pass decides; its warnings are written as a pass would."""
         (decision,) = decide([self.known(judged, **more)], stops, minute(at), interval=TEN)
         self.take(at, decision)

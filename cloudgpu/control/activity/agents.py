@@ -28,7 +28,7 @@ from cloudgpu.core.clusters import engine
 from cloudgpu.core.events.observations import instance_observed_by_itself, is_later_activity, not_before
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.decisions import CLOCK_SLACK
-from cloudgpu.core.reaper.seen import SelfReport
+from cloudgpu.core.reaper.seen import LastUseAtProvider
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.ledger.samples.store import SampleStore, sweep_daily
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 
-def ask_activity(session: Session, machines: Sequence[Machine], *, store: bool = True) -> dict[str, SelfReport]:
+def ask_activity(session: Session, machines: Sequence[Machine], *, store: bool = True) -> dict[str, LastUseAtProvider]:
     """Return when these machines say that they were last in use, by machine id.
 
     A report is that moment, the error of a provider that could not be asked, or None: nothing reported yet. Without the
@@ -67,13 +67,13 @@ def ask_activity(session: Session, machines: Sequence[Machine], *, store: bool =
     return reports
 
 
-def _reports_of(provider: ReportsActivity, machines: Sequence[Machine]) -> dict[str, SelfReport]:
+def _reports_of(provider: ReportsActivity, machines: Sequence[Machine]) -> dict[str, LastUseAtProvider]:
     """Return what one provider's machines report, by machine id."""
     answers = _ask_provider(provider, [machine.provider_id for machine in machines if machine.provider_id])
     return {machine.id: answers.get(machine.provider_id or "") for machine in machines}
 
 
-def _ask_provider(provider: ReportsActivity, provider_ids: Sequence[str]) -> Mapping[str, SelfReport]:
+def _ask_provider(provider: ReportsActivity, provider_ids: Sequence[str]) -> Mapping[str, LastUseAtProvider]:
     """Return the reports of these machines, by the provider's id; an error of the provider in place of each report."""
     try:
         return provider.activity(provider_ids)
@@ -84,12 +84,14 @@ def _ask_provider(provider: ReportsActivity, provider_ids: Sequence[str]) -> Map
         return dict.fromkeys(provider_ids, ProviderUnavailable(why, field="provider"))
 
 
-def _check_clock(session: Session, report: SelfReport) -> SelfReport:
+def _check_clock(session: Session, report: LastUseAtProvider) -> LastUseAtProvider:
     """Return the report; None if it is in the future, so that the machine's clock is wrong."""
     return None if isinstance(report, datetime) and report - session.clock() > CLOCK_SLACK else report
 
 
-def _record_new_reports(session: Session, machines: Sequence[Machine], reports: Mapping[str, SelfReport]) -> None:
+def _record_new_reports(
+    session: Session, machines: Sequence[Machine], reports: Mapping[str, LastUseAtProvider]
+) -> None:
     drafts = []
     for machine in machines:
         report, recorded = reports.get(machine.id), machine.last_active

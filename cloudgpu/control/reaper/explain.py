@@ -12,14 +12,14 @@ from cloudgpu.control.activity.agents import ask_activity, probe
 from cloudgpu.control.reaper.observe import cluster_nodes, view_without_report
 from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.agent_status import DAY_S
-from cloudgpu.core.activity.idle import FRESH_S, Judged, Signal, Thresholds, judge
+from cloudgpu.core.activity.idle import FRESH_S, ActivityVerdict, Signal, Thresholds, judge
 from cloudgpu.core.clusters.engine import EngineStatus, is_queried, read_engine
 from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.policies.policy import thresholds
 from cloudgpu.core.reaper.clusters import with_cluster_activity
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, MachineView, budget_warning_counts, evidence_text, up_since
-from cloudgpu.core.reaper.seen import SelfReport, with_self_report, with_silence
+from cloudgpu.core.reaper.seen import LastUseAtProvider, with_last_use_at_provider, with_provider_fault
 from cloudgpu.core.values.times import duration_text, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.ledger.samples.store import SampleStore
@@ -39,13 +39,13 @@ STALE_AFTER = 2 * RUN_INTERVAL  # older samples say nothing about now
 
 @dataclass(frozen=True, slots=True)
 class ActivitySource:
-    """What is known of a machine's activity: `judged` as of `at` (None: nothing), and `how`: live, samples or none.
+    """What is known of a machine's activity: the verdict as of `at` (None: nothing), and `how`: live, samples or none.
 
     `fault` is why nothing is known. Only a live answer has `scratch`, (path, bytes used) of disks that a stop erases,
     and `engine`, the state of the cluster's job queue.
     """
 
-    judged: Judged | None
+    judged: ActivityVerdict | None
     at: datetime | None
     how: str
     fault: str = ""
@@ -84,7 +84,7 @@ def build_why_document(session: Session, machine: Machine, *, is_live: bool) -> 
     views = with_cluster_activity(
         [_view(node, policies[node.id], sources[node.id], answers.get(node.id), now) for node in nodes], now
     )
-    machines = cluster_nodes(session, views, include_locked=False)
+    machines = cluster_nodes(session, views, include_busy=False)
     decisions = decide(views, _budget_stops(session, nodes), now, interval=RUN_INTERVAL, machines=machines)
     view, decision = next(pair for pair in zip(views, decisions, strict=True) if pair[0].machine.id == machine.id)
     source = sources[machine.id]
@@ -116,11 +116,11 @@ def _nodes(session: Session, machine: Machine, cluster_id: str) -> list[Machine]
 
 
 def _view(
-    machine: Machine, chosen: ChosenPolicy, source: ActivitySource, answer: SelfReport, now: datetime
+    machine: Machine, chosen: ChosenPolicy, source: ActivitySource, answer: LastUseAtProvider, now: datetime
 ) -> MachineView:
     """Return the machine as the reaper would evaluate it, by what is known of its activity."""
-    view = with_self_report(view_without_report(machine, chosen), answer)
-    return with_silence(with_source(view, source, now), answer)
+    view = with_last_use_at_provider(view_without_report(machine, chosen), answer)
+    return with_provider_fault(with_source(view, source, now), answer)
 
 
 def _stop_reason(session: Session, machine: Machine) -> str | None:
@@ -185,7 +185,7 @@ def stored_samples(session: Session, machine: Machine, activity_thresholds: Thre
     )
 
 
-def _age_judgement(judged: Judged, age_s: float, window_s: float) -> Judged:
+def _age_judgement(judged: ActivityVerdict, age_s: float, window_s: float) -> ActivityVerdict:
     """Return an activity that was evaluated `age_s` seconds ago, with its ages as they are now.
 
     A machine that was active then, but whose last sign of life has left the window since, is UNKNOWN: there may have

@@ -34,7 +34,7 @@ from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.clusters import with_cluster_activity
 from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.reaper.result import EndItem, NotEnded, Outcome, busy, lock_of, split_ends
-from cloudgpu.core.reaper.seen import to_ask, with_machine, with_report, with_self_report, with_silence
+from cloudgpu.core.reaper.seen import to_ask, with_last_use_at_provider, with_machine, with_provider_fault, with_report
 from cloudgpu.core.resources import retention as retention_rules
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import AnswerTimeout, LedgerUnavailable, ProviderUnavailable
@@ -221,11 +221,13 @@ def machine_views(
     to_query = to_ask(views, now)
     answers = ask_activity(session, to_query, store=store)
     if answers:
-        views = [with_self_report(view, answers.get(view.machine.id)) for view in views]
+        views = [with_last_use_at_provider(view, answers.get(view.machine.id)) for view in views]
         to_query = to_ask(views, now)
     reports = probe_twice(session, to_query, store=store)
     results = [with_report(view, reports.get(view.machine.id)) for view in views] if reports else views
-    results = [with_silence(result, answers.get(result.machine.id)) for result in results] if answers else results
+    results = (
+        [with_provider_fault(result, answers.get(result.machine.id)) for result in results] if answers else results
+    )
     return with_cluster_activity(results, now), reports
 
 
@@ -275,10 +277,10 @@ Decide = Callable[
 ]  # decides on views, given all nodes of their clusters
 
 
-def cluster_nodes(session: Session, views: Sequence[MachineView], *, include_locked: bool = True) -> list[Machine]:
+def cluster_nodes(session: Session, views: Sequence[MachineView], *, include_busy: bool = True) -> list[Machine]:
     """Return all nodes of the clusters of these machines by the ledger, ended ones too.
 
-    Without `include_locked`, not of a cluster that a command has locked: it may still be launching.
+    Without `include_busy`, not of a cluster that a running command has locked: it may still be launching.
     """
     cluster_ids = {view.machine.cluster.id for view in views if view.machine.cluster is not None}
     if not cluster_ids:
@@ -288,7 +290,7 @@ def cluster_nodes(session: Session, views: Sequence[MachineView], *, include_loc
         for machine in session.ledger.machines()
         if machine.cluster is not None and machine.cluster.id in cluster_ids
     ]
-    if include_locked:
+    if include_busy:
         return machines
     locked_names = {name for name in map(lock_of, machines) if session.is_locked(name)}
     return [machine for machine in machines if lock_of(machine) not in locked_names]

@@ -64,7 +64,7 @@ class Signal(NamedTuple):
     counts: bool
 
 
-class Judged(NamedTuple):
+class ActivityVerdict(NamedTuple):
     """The result of `judge`: activity, seconds since the last sign of use (-1: none was seen), why, and all signs."""
 
     activity: str
@@ -73,7 +73,7 @@ class Judged(NamedTuple):
     signals: tuple[Signal, ...]
 
 
-def judge(samples: Iterable[dict[str, Any]], thresholds: Thresholds, now: float, up_since: float) -> Judged:
+def judge(samples: Iterable[dict[str, Any]], thresholds: Thresholds, now: float, up_since: float) -> ActivityVerdict:
     """Return whether a machine is in use, by samples in any order. Missing samples make it UNKNOWN, never IDLE.
 
     `now` and `up_since` (its latest start) are by the machine's own clock. ACTIVE: some signal counts. IDLE: none does
@@ -86,7 +86,7 @@ def judge(samples: Iterable[dict[str, Any]], thresholds: Thresholds, now: float,
     gap = _gap(samples, thresholds, now, now - up_since) if quiet else ""
     why = gap or (f"{what}, {ago:.0f} s ago" if seen else "nothing runs")
     ago = min((one[1] for one in seen), default=-1)
-    return Judged(UNKNOWN if gap else IDLE if quiet else ACTIVE, ago, why, signals)
+    return ActivityVerdict(UNKNOWN if gap else IDLE if quiet else ACTIVE, ago, why, signals)
 
 
 def _signals(samples: list[dict[str, Any]], limits: Thresholds, now: float, up: float) -> Iterable[Signal]:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.core.activity.agent_status import Sample
-from cloudgpu.core.activity.idle import UNKNOWN, Judged, Thresholds, judge
+from cloudgpu.core.activity.idle import UNKNOWN, ActivityVerdict, Thresholds, judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Report:
     scratch: tuple[tuple[str, int], ...] = ()
     engine: str = ""
 
-    def judged(self, thresholds: Thresholds) -> Judged:
+    def judged(self, thresholds: Thresholds) -> ActivityVerdict:
         """Return whether the machine was in use at `asked_at`; UNKNOWN, with the fault, if its agent did not report."""
         if self.machine_now is None or self.up_since is None:
-            return Judged(UNKNOWN, -1, self.fault, ())
+            return ActivityVerdict(UNKNOWN, -1, self.fault, ())
         return judge(self.samples, thresholds, self.machine_now, self.up_since)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from cloudgpu.core.activity.idle import Judged
+from cloudgpu.core.activity.idle import ActivityVerdict
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.guards import has_no_agent
@@ -51,7 +51,7 @@ class MachineView:
     machine: Machine
     policy: Policy | None
     why_policy: str = ""
-    judged: Judged | None = None
+    judged: ActivityVerdict | None = None
     last_active: datetime | None = None
     reached_at: datetime | None = None
     scratch: tuple[tuple[str, int], ...] = ()
@@ -175,7 +175,7 @@ def own_activity_evidence(view: MachineView, now: datetime) -> Evidence:
     return evidence if judged.activity == IDLE and _read_since(view) else self_report
 
 
-def evidence_text(judged: Judged) -> str:
+def evidence_text(judged: ActivityVerdict) -> str:
     """Return why it was judged so, with the age of the last sign of life as people say it: `CPU, 1h 12m ago`.
 
     The agent's own texts, which must be short, give ages in seconds.

@@ -18,7 +18,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
-from cloudgpu.core.activity.idle import METERS, Judged, Thresholds, judge
+from cloudgpu.core.activity.idle import METERS, ActivityVerdict, Thresholds, judge
 from cloudgpu.core.clusters.engine import EngineStatus, has_engine
 from cloudgpu.core.clusters.queue import Queue
 from cloudgpu.core.events.log import Line
@@ -242,7 +242,7 @@ class _SampleHistory:
         self._lowest: deque[Sample] = deque()  # of the day before the window, with rising CPU
         self._next = 0  # the index of the first sample that `_lowest` has not seen
 
-    def judged(self, now: float, up_since: float) -> Judged:
+    def judged(self, now: float, up_since: float) -> ActivityVerdict:
         """Return whether the machine was in use then."""
         first = bisect_right(self._times, now - self._limits.after)
         window = self._samples[first : bisect_right(self._times, now)]

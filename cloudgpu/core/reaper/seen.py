@@ -1,4 +1,4 @@
-"""What is known of a machine before it is judged: its self-report, and what its agent said."""
+"""What is known of a machine before it is judged: its last use by its provider, and what its agent said over SSH."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from cloudgpu.errors import CloudgpuError
 ASK_BEFORE_END = timedelta(minutes=60)  # before the end of a lease people are told, unless the machine is in use
 
 
-# When the machine itself says that it was last in use; the error where that could not be read; None: nothing yet.
-SelfReport = datetime | CloudgpuError | None
+# When a machine was last in use, as its provider passes it on from the machine, for one whose agent answers no SSH
+# (that answer is a `Report`). The error where that could not be read; None: nothing yet.
+LastUseAtProvider = datetime | CloudgpuError | None
 
 
-def with_self_report(view: MachineView, report: SelfReport) -> MachineView:
+def with_last_use_at_provider(view: MachineView, report: LastUseAtProvider) -> MachineView:
     """Return it with when the machine has just reported that it was in use, where it has."""
     return replace(view, last_active=report) if isinstance(report, datetime) else view
 
 
-def with_silence(view: MachineView, report: SelfReport) -> MachineView:
+def with_provider_fault(view: MachineView, report: LastUseAtProvider) -> MachineView:
     """Return it with why its provider does not give the machine's report either, where its agent was not reached."""
     if not isinstance(report, CloudgpuError) or not view.unknown_reason:
         return view

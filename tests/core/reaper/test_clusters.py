@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cloudgpu.core.activity.idle import Judged
+from cloudgpu.core.activity.idle import ActivityVerdict
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.clusters.engine import EngineStatus
@@ -49,13 +49,15 @@ def cluster(nodes: int = 4, **more: Any) -> list[Node]:
     return [Node(number, nodes=nodes, **more) for number in range(nodes)]
 
 
-def seen_of(nodes: list[Node], judged: list[Judged | None], engine: EngineStatus | None = NOBODY) -> list[MachineView]:
+def seen_of(
+    nodes: list[Node], judged: list[ActivityVerdict | None], engine: EngineStatus | None = NOBODY
+) -> list[MachineView]:
     """Return what is known of each node; node 0 has told its engine's queue."""
     said = [engine if one.machine.cluster is not None and one.machine.cluster.node == 0 else None for one in nodes]
     return [one.known(what, engine=queue) for one, what, queue in zip(nodes, judged, said, strict=True)]
 
 
-def decided(nodes: list[Node], judged: list[Judged | None], at: float = 100, **more: Any) -> list[Decision]:
+def decided(nodes: list[Node], judged: list[ActivityVerdict | None], at: float = 100, **more: Any) -> list[Decision]:
     engine = more.pop("engine", NOBODY)
     rows = [one.machine for one in nodes]
     living = [(one, what) for one, what in zip(nodes, judged, strict=True) if one.machine.terminated_at is None]
@@ -99,7 +101,7 @@ def joint(found: list[Decision]) -> tuple[str, str, str]:
     ],
 )
 def test_what_a_cluster_does_follows_from_its_queue_and_all_its_nodes(
-    judged: list[Judged | None], engine: EngineStatus | None, activity: str, why: str
+    judged: list[ActivityVerdict | None], engine: EngineStatus | None, activity: str, why: str
 ) -> None:
     nodes = cluster()
     seen = with_cluster_activity(seen_of(nodes, judged, engine), minute(100))
@@ -305,7 +307,7 @@ POLICIES = st.sampled_from([DEFAULT, END_ALL, None, replace(DEFAULT, idle=Idle(d
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> tuple[list[Node], list[Judged | None]]:
+def clusters(draw: st.DrawFn) -> tuple[list[Node], list[ActivityVerdict | None]]:
     policy: Policy | None = draw(POLICIES)
     count = draw(st.integers(1, 5))
     loss = draw(st.sampled_from(["wait", "stop"]))
@@ -334,7 +336,7 @@ def clusters(draw: st.DrawFn) -> tuple[list[Node], list[Judged | None]]:
 @settings(max_examples=150, deadline=None)
 @given(clusters(), ENGINES, st.integers(0, 4), st.integers(0, 5))
 def test_whatever_the_nodes_do_one_decision_holds_for_all_that_run_and_no_part_is_ended(
-    drawn: tuple[list[Node], list[Judged | None]], engine: EngineStatus | None, most: int, over: int
+    drawn: tuple[list[Node], list[ActivityVerdict | None]], engine: EngineStatus | None, most: int, over: int
 ) -> None:
     nodes, judged = drawn
     stops = (
