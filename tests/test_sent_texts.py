@@ -39,7 +39,7 @@ from cloudgpu.providers.ssh import client
 from cloudgpu.testing import make_attempt
 
 NOW = datetime(2026, 3, 5, 11, tzinfo=UTC)
-KEY = guests.GuestKey("ssh-ed25519 AAAA", "ann", "SHA256:none")
+KEY = guests.SharedPublicKey("ssh-ed25519 AAAA", "ann", "SHA256:none")
 HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "agent, as what it means": "21e7715555504d4a39d12c17a97d877f25f6d34c5d1d5aef616ad8c33c7c3a1e",
     "agent, as Python 3.11 writes it": "3624ce74551064e4f2ae701a56a566b2b7e025c07d3922025499073e70c94119",
@@ -52,7 +52,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program that runs jobs": "ba82b55e3aca009ffa598db213cd14ec945fc440d4b82937c594d32e74f362d1",
     "program that takes a job through Slurm": "0230c6a1579c80eb35efdf06f600dab02b26fdec9663d849c7f1584910c75b8a",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
-    "program that lets a key in": "d4a31eda341d73eed300fce1f6e2db9c8c507f40359b71e8ff653dfc4a05c456",
+    "program that lets a key in": "e1be8f72b8fe5d1635869ee15cd8360c480b353adf26e09f7639b6565d5a25da",
     "program that writes to terminals": "597c486d8f5c1d3d8959c283a8d76cc4c519f5e560480b434f442107f3f72141",
     "command that asks the agent for samples": "1a8d5158dd7ebfdf612065a50445d9d926091724ca919393aa7f5707e9a05217",
     "command that asks for samples and a queue": "5a1837402967955a47df683d1a07109e37262c2af66e19e535bec3e48ee8841d",

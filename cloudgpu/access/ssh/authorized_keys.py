@@ -19,7 +19,7 @@ TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class GuestKey:
+class SharedPublicKey:
     """A colleague's public key: `ssh-ed25519 AAAA...`, its owner, and its fingerprint as `ssh-keygen -l` shows it.
 
     `comment` names the owner. Keys that cloudgpu makes all have the same comment: of those it is the file's name.
@@ -30,7 +30,7 @@ class GuestKey:
     fingerprint: str
 
 
-def read_guest_key(path: Path) -> GuestKey:
+def read_public_key(path: Path) -> SharedPublicKey:
     """Return the one public key in a file; raise InvalidRequest for a private key, several, or none."""
     text = _read_key_file(path)
     if "PRIVATE KEY" in text:
@@ -46,23 +46,23 @@ def read_guest_key(path: Path) -> GuestKey:
         raise _key_file_error(
             path, "holds no OpenSSH public key", "Ask for the line of ~/.ssh/id_ed25519.pub: ssh-ed25519 AAAA..."
         )
-    key = guest_key(lines[0])
+    key = parse_public_key(lines[0])
     names_owner = key.comment not in ("", KEY_COMMENT) or path.stem.startswith("id_")
     return key if names_owner else replace(key, comment=path.stem)
 
 
-def guest_key(line: str) -> GuestKey:
+def parse_public_key(line: str) -> SharedPublicKey:
     """Return the key of a valid OpenSSH public line."""
     key_type, blob, *comment = line.strip().split(maxsplit=2)
-    return GuestKey(f"{key_type} {blob}", "".join(comment), fingerprint(f"{key_type} {blob}"))
+    return SharedPublicKey(f"{key_type} {blob}", "".join(comment), fingerprint(f"{key_type} {blob}"))
 
 
-def add_key(connection: Connection, key: GuestKey) -> bool:
+def add_key(connection: Connection, key: SharedPublicKey) -> bool:
     """Let this key log in as the machine's user; return whether it was added. Raises Unreachable."""
     return _change(connection, key, add=True)
 
 
-def remove_key(connection: Connection, key: GuestKey | None) -> bool:
+def remove_key(connection: Connection, key: SharedPublicKey | None) -> bool:
     """Remove this key (None: every shared one); return whether there was one. Raises Unreachable.
 
     Open sessions stay open.
@@ -70,7 +70,7 @@ def remove_key(connection: Connection, key: GuestKey | None) -> bool:
     return _change(connection, key, add=False)
 
 
-def _change(connection: Connection, key: GuestKey | None, *, add: bool) -> bool:
+def _change(connection: Connection, key: SharedPublicKey | None, *, add: bool) -> bool:
     machine_tag, line = f"cloudgpu:{connection.target.id}", key.line if key else ""
     text = Path(__file__).with_name("remote_authorized_keys.py").read_text(encoding="utf-8")
     program = f"{text}\n\nmain({machine_tag!r}, {line!r}, add={add!r})\n".encode()

@@ -1,4 +1,4 @@
-"""Adds a guest key, a colleague's public one, to ~/.ssh/authorized_keys of the machine it runs on, or removes it.
+"""Adds a shared key, a colleague's public one, to ~/.ssh/authorized_keys of the machine it runs on, or removes it.
 
 The comment of such a line is `machine_tag`, which is `cloudgpu:ID`, and the word shared.
 
@@ -19,16 +19,16 @@ HOME = Path.home()
 
 
 def change(machine_tag: str, key: str, *, add: bool) -> dict[str, bool]:
-    """Add a line for the guest key at the top, or remove it; return whether a line was added or removed.
+    """Add a line for the shared key at the top, or remove it; return whether a line was added or removed.
 
-    A line that was there and only moves is no change. An empty key removes every guest key with the tag.
+    A line that was there and only moves is no change. An empty key removes every shared key with the tag.
     """
     keys_file = HOME / ".ssh" / "authorized_keys"
     keys_file.parent.mkdir(mode=0o700, exist_ok=True)
     path = Path(os.path.realpath(str(keys_file)))  # a symbolic link stays
     content = path.read_bytes() if path.exists() else b""
     lines = content.splitlines(keepends=True)
-    other_lines = b"".join(line for line in lines if not is_guest_key(line, machine_tag, key))
+    other_lines = b"".join(line for line in lines if not is_shared_key(line, machine_tag, key))
     new_content = (
         key_options(lines, machine_tag) + f"{key} {machine_tag} shared\n".encode() + other_lines if add else other_lines
     )
@@ -38,13 +38,13 @@ def change(machine_tag: str, key: str, *, add: bool) -> dict[str, bool]:
 
 
 def key_options(lines: list[bytes], machine_tag: str) -> bytes:
-    """Return the options before the key in the line that the launch wrote: a guest key gets the same environment."""
+    """Return the options before the key in the line that the launch wrote: a shared key gets the same environment."""
     launch_lines = [line.strip() for line in lines if line.split()[-1:] == [machine_tag.encode()]]
     return launch_lines[0][: -len(b" ".join(launch_lines[0].split()[-3:]))] if launch_lines else b""
 
 
-def is_guest_key(line: bytes, machine_tag: str, key: str) -> bool:
-    """Tell whether this line is one that `change` added for this guest key (for any, if `key` is empty)."""
+def is_shared_key(line: bytes, machine_tag: str, key: str) -> bool:
+    """Tell whether this line is one that `change` added for this shared key (for any, if `key` is empty)."""
     fields = line.split()
     return fields[-2:] == [machine_tag.encode(), b"shared"] and (not key or fields[-4:-2] == key.encode().split())
 

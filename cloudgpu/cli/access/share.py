@@ -33,11 +33,11 @@ def command(
     A colleague on the same ledger reaches the machine by its name. Their key is keys/id_ed25519.pub in their
     CLOUDGPU_HOME.
     """
-    from cloudgpu.access.ssh.authorized_keys import read_guest_key
+    from cloudgpu.access.ssh.authorized_keys import read_public_key
     from cloudgpu.control.access.share import check_from, share, unshare
 
-    guest_key = read_guest_key(key) if key else None
-    if guest_key is None and not remove:
+    shared_key = read_public_key(key) if key else None
+    if shared_key is None and not remove:
         raise InvalidRequest(
             "--key is missing: which public key may log in?",
             field="--key",
@@ -48,9 +48,9 @@ def command(
     session = open_session()
     machine = session.find(name)
     document = (
-        unshare(session, machine, guest_key)
-        if remove or guest_key is None
-        else share(session, machine, guest_key, from_=from_)
+        unshare(session, machine, shared_key)
+        if remove or shared_key is None
+        else share(session, machine, shared_key, from_=from_)
     )
     emit(output, document, _answer_text(document))
 

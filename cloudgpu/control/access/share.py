@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.ssh import client_files
-from cloudgpu.access.ssh.authorized_keys import GuestKey, add_key, remove_key
+from cloudgpu.access.ssh.authorized_keys import SharedPublicKey, add_key, remove_key
 from cloudgpu.control.access.allowlist import lock_rules
 from cloudgpu.control.access.reach import connected_to
 from cloudgpu.control.inventory.sync_some import explain_terminated
@@ -41,7 +41,7 @@ def check_from(typed: str | None, *, remove: bool) -> None:
         parse_cidr(str(typed), "--from")
 
 
-def share(session: Session, machine: Machine, key: GuestKey, *, from_: str | None = None) -> ShareDocument:
+def share(session: Session, machine: Machine, key: SharedPublicKey, *, from_: str | None = None) -> ShareDocument:
     """Let this key log in until the machine ends; return what the key's owner needs to do so.
 
     The key gets all rights of the user that cloudgpu logs in as. `from_` is the network its owner connects from, as
@@ -80,7 +80,7 @@ def share(session: Session, machine: Machine, key: GuestKey, *, from_: str | Non
     }
 
 
-def unshare(session: Session, machine: Machine, key: GuestKey | None) -> ShareDocument:
+def unshare(session: Session, machine: Machine, key: SharedPublicKey | None) -> ShareDocument:
     """Remove this key (None: every shared key) and its address; return as `share` does. Raises Unreachable, RoleNeeded.
 
     The address is removed first: that works even if the machine cannot be reached.
@@ -107,7 +107,7 @@ def unshare(session: Session, machine: Machine, key: GuestKey | None) -> ShareDo
 
 
 def _record_sharing(
-    session: Session, machine: Machine, key: GuestKey, network: str | None, host_key: str | None
+    session: Session, machine: Machine, key: SharedPublicKey, network: str | None, host_key: str | None
 ) -> None:
     """Record whose key was let in, from where, and the host key to pin, unless the ledger says the same."""
     recorded = machine.shared.get(key.fingerprint)
@@ -139,7 +139,7 @@ def _network_to_allow(session: Session, machine: Machine, typed: str | None, all
     )
 
 
-def _remove_rules(session: Session, machine: Machine, key: GuestKey | None) -> bool:
+def _remove_rules(session: Session, machine: Machine, key: SharedPublicKey | None) -> bool:
     """Remove the address of a key (None: of every shared key); return whether there was one."""
     firewall = firewall_of(session, machine)
     if firewall is None:

@@ -398,11 +398,11 @@ class Machines(Namespace):
 
         `from_` is the network they connect from, a CIDR or `same`: required if the provider has SSH rules.
         """
-        from cloudgpu.access.ssh.authorized_keys import read_guest_key
+        from cloudgpu.access.ssh.authorized_keys import read_public_key
         from cloudgpu.control.access.share import check_from, share, unshare
 
-        guest_key = read_guest_key(Path(key)) if key else None
-        if guest_key is None and not remove:
+        shared_key = read_public_key(Path(key)) if key else None
+        if shared_key is None and not remove:
             raise InvalidRequest(
                 "--key is missing: which public key may log in?",
                 field="--key",
@@ -411,9 +411,9 @@ class Machines(Namespace):
             )
         check_from(from_, remove=remove)
         machine = self._session.find(name)
-        if remove or guest_key is None:
-            return unshare(self._session, machine, guest_key)
-        return share(self._session, machine, guest_key, from_=from_)
+        if remove or shared_key is None:
+            return unshare(self._session, machine, shared_key)
+        return share(self._session, machine, shared_key, from_=from_)
 
     def _machine_document(self, recorded: Machine) -> MachineDocument:
         return build_machine_document(self._session, recorded)

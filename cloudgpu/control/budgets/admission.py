@@ -37,7 +37,7 @@ from cloudgpu.core.model.identity import QueriedAccount, unanswered_text
 from cloudgpu.core.model.machine import BudgetedMachine, Machine, PlannedLaunch, command_name, sync_subject_of
 from cloudgpu.core.model.offers import Note, NoteKind
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import account_scope
+from cloudgpu.core.values.naming import account_sync_subject
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.log.base import View
@@ -100,7 +100,7 @@ def _sync_scope(session: Session, account: str, region: str | None) -> str:
     if configured is None:
         return ""
     try:
-        return account_scope(configured.provider, session.provider(account).identity(region).id)
+        return account_sync_subject(configured.provider, session.provider(account).identity(region).id)
     except CloudgpuError:
         return ""
 
@@ -281,7 +281,7 @@ def planned_credit_fit(
     identity = result_or_error(identity_of, session, provider.account, subjects[0].region)
     if isinstance(identity, CloudgpuError):
         return identity
-    scope = account_scope(provider.kind, identity.id)
+    scope = account_sync_subject(provider.kind, identity.id)
     return session.ledger.read(lambda view: evaluate_credit_fit(session, view, credit, subjects, scope, lease))
 
 
@@ -316,7 +316,7 @@ def _account_credit(session: Session, account: QueriedAccount) -> CreditReading 
     credit = provider.credit() if isinstance(provider, ReadsCredit) else None
     if credit is None:
         return None
-    scope = account_scope(account.provider, identity_of(session, account.account, None).id)
+    scope = account_sync_subject(account.provider, identity_of(session, account.account, None).id)
     machines = [machine for machine in session.ledger.present_machines() if sync_subject_of(machine) == scope]
     hourly = hourly_spend(credit, machines)
     return CreditReading(

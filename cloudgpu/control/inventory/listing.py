@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.session.base import is_mine, known_reachability, missing_settings
+from cloudgpu.control.session.base import are_accounts_here, is_mine, missing_settings
 from cloudgpu.control.session.last_run import LastRun, overdue_sentence, read_last_run, unguarded_sentence
 from cloudgpu.control.session.session import Session, living_machines, present_machines
 from cloudgpu.core.model.identity import AccountElsewhere, Unanswered
@@ -182,8 +182,8 @@ def machine_documents(
     """
     now, gpu_users = session.clock(), gpus_now or {}
     synced_at = last_synced_at(session, machines) if synced_at is None else synced_at
-    reachable_here = known_reachability(session, machines)
-    absent = missing_settings(session, machines, reachable_here)
+    accounts_here = are_accounts_here(session, machines)
+    absent = missing_settings(session, machines, accounts_here)
     machines = [_with_seen_at(machine, synced_at) for machine in machines]
     return [
         machine_document(
@@ -193,7 +193,7 @@ def machine_documents(
             absent=None if missing is None else f"{missing.why} {missing.remedy}",
             gpu_users=gpu_users.get(machine.id, ()),
         )
-        for machine, is_reachable, missing in zip(machines, reachable_here, absent, strict=True)
+        for machine, is_reachable, missing in zip(machines, accounts_here, absent, strict=True)
     ]
 
 

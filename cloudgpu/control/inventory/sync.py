@@ -44,7 +44,7 @@ from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance,
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.resources.retention import is_of_earlier_life, is_remnant
-from cloudgpu.core.values.naming import account_scope, lock_name
+from cloudgpu.core.values.naming import account_sync_subject, lock_name
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import AnswerTimeout, CloudgpuError, InstanceNotFound, LedgerUnavailable
 from cloudgpu.ledger.last_seen import last_seen_at
@@ -280,7 +280,7 @@ def _sync_subjects(answer: Answer, machines: Iterable[Machine]) -> list[str]:
     if not ids:
         default_identity = answer.scope.identity(None)
         ids = {answer.account if default_identity is None else default_identity.id}
-    return [account_scope(answer.kind, id_) for id_ in sorted(ids)]
+    return [account_sync_subject(answer.kind, id_) for id_ in sorted(ids)]
 
 
 def _is_of_current_launch(machines: Mapping[str, Machine], instance: Instance) -> bool:

@@ -33,7 +33,7 @@ def offers_of_any_provider(session: Session, candidates: Candidates, existing: M
     """
     constrained = constrain_candidates(session, candidates) if existing is None else candidates
     requirements_by_account = {candidate.account: candidate.request.requirements for candidate in candidates.items}
-    existing_account = None if existing is None else session.local_account_name(existing)
+    existing_account = None if existing is None else session.account_name_here(existing)
     offers_by_account: dict[str, Sequence[Offer]] = {}
     untrusted_offers: list[Offer] = []
 

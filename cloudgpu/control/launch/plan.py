@@ -108,7 +108,7 @@ def prepare(session: Session, request: UpRequest) -> PreparedLaunch:
     # Else the machine of an interrupted launch: whether it was made is only found out, or settled, by the launch.
     existing_or_unsettled = existing or unfinished_attempt(machines, lock)
     if existing and candidates.any_account:
-        candidate = candidate_in(session, request, template, session.local_account_name(existing))
+        candidate = candidate_in(session, request, template, session.account_name_here(existing))
         candidates = replace(candidates, items=(candidate,), skipped=())
     volume = request.setup.volume
     if existing_or_unsettled is None and volume is not None and not candidates.any_account:

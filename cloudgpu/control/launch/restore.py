@@ -322,7 +322,7 @@ def _launch_request(session: Session, machine: Machine, lease: Lease, needs: Req
         key=machine.key,
         name=machine.name,
         provider=machine.provider,
-        account=session.local_account_name(machine),
+        account=session.account_name_here(machine),
         requirements=replace(needs, persistent=setup.persistent),
         template=not_none(machine.template),
         owner=machine.owner,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from cloudgpu.access.ssh import client_files
-from cloudgpu.access.ssh.authorized_keys import GuestKey, guest_key
+from cloudgpu.access.ssh.authorized_keys import SharedPublicKey, parse_public_key
 from cloudgpu.access.ssh.client_files import client_key
 from cloudgpu.access.ssh.target import AccessBlocked, LoginRefused
 from cloudgpu.control.session.base import is_mine
@@ -26,12 +26,12 @@ from cloudgpu.errors import Unreachable, WrongHostKey
 from cloudgpu.ledger import saved_calls as saved
 
 
-def own_key(session: Session) -> GuestKey:
+def own_key(session: Session) -> SharedPublicKey:
     """Return the public half of this home's SSH key, as `share` takes it; the key is made on first use."""
-    return guest_key(client_key(session.home.keys).public_line)
+    return parse_public_key(client_key(session.home.keys).public_line)
 
 
-def address_label(machine: Machine, key: GuestKey) -> str:
+def address_label(machine: Machine, key: SharedPublicKey) -> str:
     """Return the label of a key holder's address among the addresses that a machine's SSH is open to."""
     return f"{machine.id}.{digest(key.line)[:8]}"
 

@@ -37,9 +37,10 @@ KEY_TYPES = (
 
 
 def generates_host_key(call: Mapping[str, Any]) -> bool:
-    """Say whether the machine of a resolved launch (`Resolved.call`) generates its host key itself.
+    """Say whether the machine of a launch generates its host key itself.
 
-    The request says then that cloudgpu "reads" the key, through the provider's API.
+    `call` has the exact arguments of the launch (`Resolved.call`). They say then that cloudgpu "reads" the key, through
+    the provider's API.
     """
     return bool(call.get("host_key") == "reads")
 
@@ -89,7 +90,7 @@ def pin_confirmed_key(session: Session, machine: Machine) -> bool:
     if pinned_key in configured_keys or not any(configured_keys):
         return False
     try:
-        key = _configured_host_key(session, session.local_account_name(machine), machine)
+        key = _configured_host_key(session, session.account_name_here(machine), machine)
     except LedgerUnavailable:
         raise
     except CloudgpuError:  # no host of this home, or one that does not answer: the pinned key stays

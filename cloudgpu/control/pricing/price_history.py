@@ -314,7 +314,7 @@ def record_spot_cost(session: Session, machine: Machine) -> None:
     if machine.market != Market.SPOT or not machine.provider_id or not machine.instance_type:
         return
     with suppress(CloudgpuError):
-        prices = query_prices(session, session.local_account_name(machine), None, [machine])
+        prices = query_prices(session, session.account_name_here(machine), None, [machine])
         session.ledger.append(spot_price_events(machine, prices.history.get(machine.id, ())))
 
 

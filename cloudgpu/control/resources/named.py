@@ -129,7 +129,7 @@ def find_named(session: Session, kind: Kind, name: str, region: str | None) -> P
     for recorded in named_resources(session.ledger):
         # the `state` of the record of an image or volume is its kind
         if name in (recorded.name, recorded.provider_id) and recorded.state == kind:
-            session.local_account_name(recorded)
+            session.account_name_here(recorded)
     raise InstanceNotFound(
         f"No {kind} is called {name!r}"
         + did_you_mean(closest_match(name, [resource.name for resource in listing.items]), "."),
@@ -225,7 +225,7 @@ def remove_named(session: Session, record: Machine) -> Machine:
     The ledger has images and volumes as machines, too; the `state` of such a record is the kind of the resource.
     Raises as `find_named` and `remove`, and NotReachableHere for one in another account.
     """
-    session.local_account_name(record)
+    session.account_name_here(record)
     remove(session, find_named(session, Kind(record.state), not_none(record.provider_id), record.region))
     return next(
         (

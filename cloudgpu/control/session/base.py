@@ -1,4 +1,4 @@
-"""The part of a session that asks no provider: settings, ledger, providers, names and locks.
+"""The part of a session that asks no provider: settings, ledger, opened providers, names and locks.
 
 Whether a machine's account is one of this home's is read from config.toml and from the identities that accounts last
 reported. For a machine whose account or host is not in config.toml any more, this says why it cannot be reached, and
@@ -88,7 +88,7 @@ class SessionBase:
         return self._names[1]
 
     def published_policies(self) -> dict[str, Published]:
-        """Return the policies and limits that the lab's payers have published in the ledger, by name."""
+        """Return the policies and limits, by name, that payers published: they decide about the lab's money."""
         from cloudgpu.core.team.rights import SUBJECT, published_of
 
         return published_of(self.ledger.events(SUBJECT))
@@ -264,7 +264,7 @@ IdentitiesByAccount = dict[str, dict[str, list[str]]]  # kind and id, by account
 
 
 def remember_identity(session: SessionBase, account: str, region: str | None, identity: AccountIdentity) -> None:
-    """Store the identity that an account reported, for `known_reachability`. A full disk is ignored."""
+    """Store the identity that an account reported, for `are_accounts_here`. A full disk is ignored."""
     region_key = identity_region(region, identity.kind)
     if session.identified.get((account, region_key)) == identity or not session.home.root.is_dir():
         return
@@ -281,7 +281,7 @@ def remember_identity(session: SessionBase, account: str, region: str | None, id
         session.identified[account, region_key] = identity
 
 
-def known_reachability(session: SessionBase, machines: Sequence[Machine]) -> list[bool | None]:
+def are_accounts_here(session: SessionBase, machines: Sequence[Machine]) -> list[bool | None]:
     """Say of each machine whether its account is one of this home's; None where that is not known without asking."""
     identities = remembered_identities(session) if machines else {}
     return [_is_here(session, machine, identities) for machine in machines]
@@ -375,7 +375,7 @@ def missing_settings(
     """Return for each of these machines which account or host of it is not in the settings any more; else None.
 
     None also where an account here is known to be the machine's, whatever its name: `known` is what
-    `known_reachability` returns for them.
+    `are_accounts_here` returns for them.
     """
     return [
         None if is_here else missing_setting(session, machine) for machine, is_here in zip(machines, known, strict=True)

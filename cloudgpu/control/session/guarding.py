@@ -24,7 +24,7 @@ from cloudgpu.core.model.identity import COMPUTER_KINDS, QueriedAccount, Unanswe
 from cloudgpu.core.model.machine import Machine, sync_subject_of
 from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.policies.guards import ScheduledRun, depends_on_reaper, guarding_run, missing_for_guard, with_run
-from cloudgpu.core.values.naming import account_scope
+from cloudgpu.core.values.naming import account_sync_subject
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 POWER_SUPPLY = Path("/sys/class/power_supply")  # of Linux: Documentation/ABI/testing/sysfs-class-power
@@ -94,16 +94,16 @@ def completed_run(
     `interval` is how often this computer makes one; `queried` are the accounts that it asked, `unanswered` those that
     gave no answer.
     """
-    silent_accounts = {gap.scope for gap in unanswered}
-    account_scopes = set()
-    for account in (queried_account for queried_account in queried if queried_account.account not in silent_accounts):
+    # Only whole accounts count: providers whose machines depend on runs alone list an account by one call.
+    silent_scopes, sync_subjects = {gap.scope for gap in unanswered}, set()
+    for account in (queried_account for queried_account in queried if queried_account.account not in silent_scopes):
         with suppress(CloudgpuError):
             identity = identity_of(session, account.account, None)
-            account_scopes |= (
-                set() if identity.kind in COMPUTER_KINDS else {account_scope(account.provider, identity.id)}
+            sync_subjects |= (
+                set() if identity.kind in COMPUTER_KINDS else {account_sync_subject(account.provider, identity.id)}
             )
     return ScheduledRun(
-        home_id(session), platform.node(), session.clock(), interval, on_battery(), frozenset(account_scopes)
+        home_id(session), platform.node(), session.clock(), interval, on_battery(), frozenset(sync_subjects)
     )
 
 
@@ -114,12 +114,12 @@ def scheduled_runs(session: SessionBase) -> tuple[ScheduledRun, ...]:
 
 def guarding_run_of_launch(session: SessionBase, offer: Offer) -> ScheduledRun | None:
     """Return the scheduled run that guards the account of a launch; None where there is none."""
-    return guarding_run(scheduled_runs(session), _scope_of_offer(session, offer), session.clock())
+    return guarding_run(scheduled_runs(session), _sync_subject_of_offer(session, offer), session.clock())
 
 
 def check_launch_guarded(session: SessionBase, offer: Offer) -> None:
     """Raise InvalidRequest where no scheduled run guards the account of a launch."""
-    _check_guarded(session, _scope_of_offer(session, offer), offer.configuration.account)
+    _check_guarded(session, _sync_subject_of_offer(session, offer), offer.configuration.account)
 
 
 def check_start_guarded(session: SessionBase, machines: Sequence[Machine]) -> None:
@@ -144,18 +144,20 @@ def without_waiver(machine: Machine) -> Machine:
     return machine if guards is None else machine._replace(guards=guards._replace(waived=False))
 
 
-def _check_guarded(session: SessionBase, scope: str, account: str) -> None:
+def _check_guarded(session: SessionBase, sync_subject: str, account: str) -> None:
     runs, now = scheduled_runs(session), session.clock()
-    if guarding_run(runs, scope, now) is None:
+    if guarding_run(runs, sync_subject, now) is None:
         raise InvalidRequest(
             f"At {account} nothing on a machine can end its bill. Only scheduled runs of the reaper can, and "
-            f"{missing_for_guard(runs, scope, now)}.",
+            f"{missing_for_guard(runs, sync_subject, now)}.",
             field=NO_GUARD_OPTION,
             value=account,
             next=NO_GUARD_REMEDY,
         )
 
 
-def _scope_of_offer(session: SessionBase, offer: Offer) -> str:
+def _sync_subject_of_offer(session: SessionBase, offer: Offer) -> str:
     configuration = offer.configuration
-    return account_scope(configuration.provider, identity_of(session, configuration.account, configuration.region).id)
+    return account_sync_subject(
+        configuration.provider, identity_of(session, configuration.account, configuration.region).id
+    )

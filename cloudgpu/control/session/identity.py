@@ -155,7 +155,7 @@ def _identity_or_error(session: SessionBase, account: str, region: str | None) -
         return error
 
 
-def local_account_name(session: SessionBase, machine: Machine, identities: RegionIdentities | None = None) -> str:
+def account_name_here(session: SessionBase, machine: Machine, identities: RegionIdentities | None = None) -> str:
     """Return the name that the account of this machine has here; the account of the recorded name is tried first.
 
     `identities` are those that accounts have just reported; other accounts are queried. Raises NotReachableHere where
@@ -201,7 +201,7 @@ def by_account(
         recorded_account = _recorded_account(machine)
         try:
             if recorded_account not in account_names:
-                account_names[recorded_account] = local_account_name(session, machine, identities)
+                account_names[recorded_account] = account_name_here(session, machine, identities)
             machines_by_account.setdefault(account_names[recorded_account], []).append(machine)
         except CloudgpuError as error:
             errors[machine.id] = error

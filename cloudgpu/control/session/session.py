@@ -37,16 +37,16 @@ class Session(SessionBase):
         Raises NotReachableHere where no account of this computer is that one, and what the provider raises where its
         identity cannot be known.
         """
-        return self.provider(self.local_account_name(machine))
+        return self.provider(self.account_name_here(machine))
 
-    def local_account_name(self, machine: Machine) -> str:
+    def account_name_here(self, machine: Machine) -> str:
         """Return the name that this machine's account has here; it may have another one in a colleague's settings.
 
         Raises as `provider_of` does.
         """
-        from cloudgpu.control.session.identity import local_account_name
+        from cloudgpu.control.session.identity import account_name_here
 
-        return local_account_name(self, machine)
+        return account_name_here(self, machine)
 
     @contextmanager
     def for_thread(self) -> Iterator[Session]:

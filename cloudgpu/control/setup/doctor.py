@@ -30,7 +30,7 @@ from cloudgpu.control.session.accounts import (
     split_gaps,
     used_accounts,
 )
-from cloudgpu.control.session.base import is_mine, known_reachability, missing_settings, utc_now
+from cloudgpu.control.session.base import are_accounts_here, is_mine, missing_settings, utc_now
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup.guards import guard_checks
@@ -307,7 +307,7 @@ def _machines_out_of_reach(session: Session) -> Iterator[Check]:
         ]
         _, errors = by_account(session, machines)
         for machine, missing in zip(
-            machines, missing_settings(session, machines, known_reachability(session, machines)), strict=True
+            machines, missing_settings(session, machines, are_accounts_here(session, machines)), strict=True
         ):
             error = errors.get(machine.id)
             if isinstance(error, NotReachableHere):

@@ -9,6 +9,7 @@ from typing import Any
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.machine import Machine, has_retained_resources
 
+# The subject of a ledger entry is what it is about: the id of a machine, or such a word for entries about no machine.
 SUBJECT, FORGOTTEN, RENAMED = "accounts", "account_forgotten", "account_renamed"
 
 

@@ -24,7 +24,10 @@ _PROVIDER_RESOLUTION = timedelta(seconds=1)  # clouds report times in whole seco
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A line before it is appended to the ledger. A second line with the same `dedupe` is not written."""
+    """A line before it is appended to the ledger. A second line with the same `dedupe` is not written.
+
+    `subject` is what it is about: the id of a machine, or a word such as `budgets`.
+    """
 
     kind: str
     subject: str

@@ -32,7 +32,7 @@ from cloudgpu.core.model.facts import (
     value_getter,
 )
 from cloudgpu.core.model.usage import Usage, usage_of_record
-from cloudgpu.core.values.naming import account_scope
+from cloudgpu.core.values.naming import account_sync_subject
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.network import JumpHost
@@ -320,7 +320,7 @@ def account_key(subject: BudgetedMachine) -> str:
 def sync_subject_of(machine: Machine) -> str:
     """Return the ledger subject under which syncs of the account of a machine or named resource are recorded."""
     identity = machine.identity
-    return account_scope(machine.provider or "", machine.account or "" if identity is None else identity.id)
+    return account_sync_subject(machine.provider or "", machine.account or "" if identity is None else identity.id)
 
 
 def sync_subjects_of(machine: Machine) -> tuple[str, str]:

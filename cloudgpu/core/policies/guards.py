@@ -244,7 +244,7 @@ class ScheduledRun(NamedTuple):
     `home` is that home's id: two computers may have the same name, and one computer two homes. `host` is the
     name of its computer, for people. `at` is when it ended, `every` how often that home makes one. `battery`: it ran on
     one then; None: not known. `accounts` are those that answered it, by the subjects of their syncs
-    (`core.values.naming.account_scope`).
+    (`core.values.naming.account_sync_subject`).
     """
 
     home: str

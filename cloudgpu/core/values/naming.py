@@ -128,6 +128,6 @@ def lock_name(key: str) -> str:
     return match[1] if match else f"key-{key}"
 
 
-def account_scope(provider: str, identity: str) -> str:
+def account_sync_subject(provider: str, identity: str) -> str:
     """Return the ledger subject under which syncs of one account are recorded, by the account's identity."""
     return f"scope:{provider}/{identity}"

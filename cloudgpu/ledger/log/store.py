@@ -127,7 +127,7 @@ class Store(Protocol):
         ...
 
     def payers(self) -> tuple[str, ...]:
-        """Return the names of the users who have the payer's role, after `reader`."""
+        """Return the users with the payer's role, who decide about the lab's money, after `reader`."""
         ...
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.access.ssh import client_files
-from cloudgpu.access.ssh.authorized_keys import read_guest_key
+from cloudgpu.access.ssh.authorized_keys import read_public_key
 from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.access.ssh.target import LoginRefused
 from cloudgpu.control.access.allowlist import allow
@@ -65,7 +65,7 @@ def launched(two, **more):
 
 
 def key_of(session):
-    return read_guest_key(client_key(session.home.keys).path.with_suffix(".pub"))
+    return read_public_key(client_key(session.home.keys).path.with_suffix(".pub"))
 
 
 def said_in(session, row, words):

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from cloudgpu.access.ssh.authorized_keys import guest_key
+from cloudgpu.access.ssh.authorized_keys import parse_public_key
 from cloudgpu.access.ssh.client_files import client_key
 from cloudgpu.control.access.share import share
 from cloudgpu.control.jobs.reconcile import JobReconciler
@@ -54,7 +54,7 @@ def runs(found):
 
 def let_in(ada, lab, job):
     """Let the second computer log in to the job's machine."""
-    key = guest_key(client_key(lab.session.home.keys).public_line)
+    key = parse_public_key(client_key(lab.session.home.keys).public_line)
     share(ada.session, ada.machine_of(job), key, from_="198.51.100.9/32")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.access.ssh.authorized_keys import read_guest_key
+from cloudgpu.access.ssh.authorized_keys import read_public_key
 from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.access.ssh.target import AccessBlocked
 from cloudgpu.access.tunnel.tunnel import TunnelChange, TunnelEvent
@@ -90,7 +90,7 @@ def ada(tmp_path):
 
 def _key(path):
     path.write_text(new_host_key().public_line)
-    return read_guest_key(path)
+    return read_public_key(path)
 
 
 def with_agent(server):

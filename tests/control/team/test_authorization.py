@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.access.ssh import client_files
-from cloudgpu.access.ssh.authorized_keys import GuestKey
+from cloudgpu.access.ssh.authorized_keys import SharedPublicKey
 from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.control.access.allowlist import allow
 from cloudgpu.control.access.share import share, unshare
@@ -43,7 +43,7 @@ from tests.control.team.colleagues import Colleague, know_who_asks, team
 __all__ = ["team"]
 SPAN = timedelta(hours=1)
 LIMITS = "lease: 6h\nrenew_until: 24h\n"
-KEY = GuestKey("ssh-ed25519 AAAA", "eve", "SHA256:x")
+KEY = SharedPublicKey("ssh-ed25519 AAAA", "eve", "SHA256:x")
 ASKED = {
     "stop": lambda session, row: stop(session, row, why="asked"),
     "end": lambda session, row: terminate_one(session, row, why="asked"),

@@ -14,7 +14,7 @@ import pytest
 
 from cloudgpu.access.copy.copy import copy
 from cloudgpu.access.ssh import client_files, execute
-from cloudgpu.access.ssh.authorized_keys import add_key, guest_key, remove_key
+from cloudgpu.access.ssh.authorized_keys import add_key, parse_public_key, remove_key
 from cloudgpu.access.ssh.client_files import client_key
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.agent.program import source
@@ -127,9 +127,9 @@ def test_who_is_let_in_later_gets_the_same_environment_and_goes_again(box, mark,
     launched = replace(box.ours, id=made_id(before))
     with connect(box.ours, timeout=20) as plain:
         connection = replace(plain, target=launched)
-        assert add_key(connection, guest_key(guest.public_line))
+        assert add_key(connection, parse_public_key(guest.public_line))
         assert said(replace(box.ours, key_file=guest.path), f'echo "${MARK}"') == (0, mark)
-        assert remove_key(connection, guest_key(guest.public_line))
+        assert remove_key(connection, parse_public_key(guest.public_line))
     assert (box.server.home / ".ssh" / "authorized_keys").read_bytes() == before
 
 

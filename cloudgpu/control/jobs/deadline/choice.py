@@ -320,7 +320,7 @@ def reason_to_move(
 
 def _current_offer(session: Session, machine: Machine) -> Offer:
     """Return the offer of a machine that runs, at its last known price."""
-    configuration = replace(configuration_of(machine), account=session.local_account_name(machine))
+    configuration = replace(configuration_of(machine), account=session.account_name_here(machine))
     return Offer(configuration, price_from_json(not_none(machine.price).record()))
 
 
@@ -331,7 +331,7 @@ def _usable_offers(session: Session, job: Job, attempt: Attempt, machine: Machin
     """
     request = parse_request(**launch_options_of(job, attempt, session.clock()))  # type: ignore[arg-type]
     candidate = candidate_in(
-        session, request, session.find_template(request.template), session.local_account_name(machine)
+        session, request, session.find_template(request.template), session.account_name_here(machine)
     )
     requirements = replace(
         with_placement_constraint(candidate.provider, candidate.request).requirements,
