@@ -17,6 +17,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from paramiko.sftp_attr import SFTPAttributes
     from paramiko.sftp_client import SFTPClient
+    from paramiko.sftp_file import SFTPFile
 
 READ_BYTES = 64 * 1024  # bytes per request: the most that every OpenSSH server answers at once
 WRITE_BYTES = 128 * 1024  # half of what every OpenSSH server accepts
@@ -59,7 +60,10 @@ class Endpoint(Protocol):
         """Open a file of about `size` bytes to read all of it."""
 
     def write(self, path: str, *, private: bool) -> contextlib.AbstractContextManager[IO[bytes]]:
-        """Open a file to overwrite; `private`: nobody else may read it at any moment."""
+        """Open a file to overwrite.
+
+        `private`: nobody else can read it at any moment, also not who had opened what was there.
+        """
 
     def make_directory(self, path: str) -> None:
         """Make one directory."""
@@ -111,6 +115,9 @@ class LocalFiles:
     def write(self, path: str, *, private: bool) -> Iterator[IO[bytes]]:
         """See `Endpoint`."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        if private:
+            Path(path).unlink(missing_ok=True)  # others may have opened it
+            flags |= os.O_EXCL
         with os.fdopen(os.open(path, flags, 0o600 if private else 0o666), "wb") as file:
             yield file
 
@@ -178,9 +185,7 @@ class MachineFiles:
     @contextlib.contextmanager
     def write(self, path: str, *, private: bool) -> Iterator[IO[bytes]]:
         """See `Endpoint`."""
-        with self.sftp.open(path, "wb") as file:
-            if private:
-                file.chmod(0o600)
+        with _replace_by_private(self.sftp, path) if private else self.sftp.open(path, "wb") as file:
             _set_request_size(file, WRITE_BYTES)
             file.set_pipelined(True)  # do not wait for an answer before the end
             yield _as_file(file)
@@ -234,6 +239,35 @@ def _silence_prefetch(file: Any) -> None:
             prefetch(*arguments)
 
     file._prefetch_thread = prefetch_quietly  # noqa: SLF001
+
+
+def _replace_by_private(sftp: SFTPClient, path: str) -> SFTPFile:
+    """Create a file that nobody else can open at any moment. What was there goes: others may have opened it."""
+    try:
+        return _create_private(sftp, path)
+    except OSError:  # SFTP 3 has no error for "exists"
+        with contextlib.suppress(OSError):
+            sftp.remove(path)
+            return _create_private(sftp, path)
+        raise
+
+
+def _create_private(sftp: Any, path: str) -> SFTPFile:
+    """Create a file with permissions 0600 and open it to write. Raises OSError, also where the path exists.
+
+    paramiko's `open` sends no permissions. Setting them afterwards would come too late for somebody who is quick.
+    """
+    from paramiko.sftp import CMD_HANDLE, CMD_OPEN, SFTP_FLAG_CREATE, SFTP_FLAG_EXCL, SFTP_FLAG_WRITE, SFTPError
+    from paramiko.sftp_attr import SFTPAttributes
+    from paramiko.sftp_file import SFTPFile
+
+    attributes = SFTPAttributes()
+    attributes.st_mode = 0o600
+    flags = SFTP_FLAG_WRITE | SFTP_FLAG_CREATE | SFTP_FLAG_EXCL
+    answer_type, answer = sftp._request(CMD_OPEN, sftp._adjust_cwd(path), flags, attributes)  # noqa: SLF001
+    if answer_type != CMD_HANDLE:
+        raise SFTPError("Expected handle")
+    return SFTPFile(sftp, answer.get_binary(), "wb")
 
 
 def _as_file(file: Any) -> IO[bytes]:

@@ -6,10 +6,12 @@ import os
 import resource
 
 import pytest
+from paramiko.sftp import CMD_OPEN
 
-from cloudgpu.access.copy.copy import copy, parse_copy_paths
-from cloudgpu.access.copy.endpoints import checked_name
+from cloudgpu.access.copy.copy import copy, parse_copy_paths, part_file_name
+from cloudgpu.access.copy.endpoints import MachineFiles, checked_name
 from cloudgpu.access.ssh.connection import connect
+from cloudgpu.access.ssh.streams import BytePathSftp
 from cloudgpu.errors import InvalidRequest, Unreachable
 from tests.access import anycase, sshserver
 
@@ -330,3 +332,36 @@ def test_a_path_with_a_colon_after_a_slash_is_here():
 def test_a_machine_cannot_name_files_outside_the_destination(name):
     with pytest.raises(InvalidRequest):
         checked_name(name, "box:data")
+
+
+@BOTH_WAYS
+def test_a_private_file_is_never_written_where_others_could_read_a_part_left_before(move, sides, upload):
+    source, target = sides(upload)
+    (source / "key").write_bytes(b"secret")
+    (source / "key").chmod(0o600)
+    part = target / part_file_name("key")
+    part.write_bytes(b"left")
+    part.chmod(0o644)
+    with part.open("rb") as reader:  # somebody else who opened what was left
+        move("key", "key", upload)
+        assert reader.read() == b"left"
+    assert tree(target)["key"][:2] == (b"secret", 0o600)
+    assert not parts(target)
+
+
+def test_a_private_file_on_a_machine_is_private_from_the_moment_it_is_made(connection, server):
+    opened = []
+
+    class Spy(BytePathSftp):
+        def _request(self, kind, *values):
+            if kind == CMD_OPEN:
+                opened.append(values[-1].st_mode)
+            return super()._request(kind, *values)
+
+    path = server.home / "key"
+    with connection.sftp() as sftp:
+        sftp.__class__ = Spy
+        with MachineFiles("box", sftp).write(str(path), private=True) as writer:
+            writer.write(b"secret")
+    assert opened == [0o600], "permissions set afterwards come too late"
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"secret", 0o600)
