@@ -74,20 +74,24 @@ def groups_document(
     """
     amounts = rounded_to_sum(totals.amount for totals in costs.groups.values())
     on_demand = rounded_to_sum(totals.list_cost for totals in costs.groups.values())
-    savings = rounded_to_sum(totals.list_cost - totals.compared_cost for totals in costs.groups.values())
+    savings = rounded_to_sum(totals.list_cost - totals.cost_of_runs_with_list_price for totals in costs.groups.values())
     groups = zip(costs.groups.items(), amounts, on_demand, savings, strict=True)
     return [{"group": key, **names[key], **_sums(totals, rounded, by, currency)} for (key, totals), *rounded in groups]
 
 
 def total_document(totals: CostTotals, by: Grouping, currency: Currency | None) -> CostSum:
     """Return the total of all groups, without names."""
-    rounded = [money(totals.amount), money(totals.list_cost), money(totals.list_cost - totals.compared_cost)]
+    rounded = [
+        money(totals.amount),
+        money(totals.list_cost),
+        money(totals.list_cost - totals.cost_of_runs_with_list_price),
+    ]
     return _sums(totals, rounded, by, currency)
 
 
 def _sums(totals: CostTotals, rounded: Sequence[Money], by: Grouping, currency: Currency | None) -> CostSum:
     amount, on_demand, savings = rounded
-    has_list_cost = totals.list_cost > 0 or totals.compared_cost > 0
+    has_list_cost = totals.list_cost > 0 or totals.cost_of_runs_with_list_price > 0
     is_unpriced = bool(totals.without_price) and not totals.high
     return {
         "hours": hours_text(totals.all_billed_us if by is Grouping.RESOURCE else totals.billed_us),
@@ -97,9 +101,9 @@ def _sums(totals: CostTotals, rounded: Sequence[Money], by: Grouping, currency: 
         "amount": None if currency is None or is_unpriced else f"{currency.convert(amount):f}",
         "on_demand_usd": usd(on_demand) if has_list_cost else None,
         "savings_usd": usd(savings) if has_list_cost else None,
-        "without_on_demand": totals.uncompared_runs,
+        "without_on_demand": totals.runs_without_list_price,
         "without_price": totals.without_price,
-        "marks": totals.marks,
+        "marks": totals.price_marks,
         "reasons": sorted(totals.reasons, key=totals.reasons.__getitem__, reverse=True),
     }
 

@@ -74,7 +74,7 @@ def a_story(**more) -> CompareFacts:
         "now": NOW,
         "desktop": DESKTOP,
         "desktop_memory": 24.0,
-        "work": Workload.TRAINING,
+        "workload": Workload.TRAINING,
         "history": history,
         "cases": comparisons(history, DESKTOP, goes_on=True),
         "own_machines": [_own()],

@@ -113,7 +113,7 @@ def _compare_facts(session: Session, request: CompareRequest, costs: PeriodCosts
         now=now,
         desktop=desktop,
         desktop_memory=None if desktop_gpu is None else desktop_gpu.memory_gib,
-        work=request.work or Workload.TRAINING,
+        workload=request.work or Workload.TRAINING,
         history=history,
         cases=cases,
         own_machines=_own_machines_work(session, past_request, costs),
@@ -252,7 +252,7 @@ def compare_own_machine(
         offer=offer,
         ratio=ratio,
         counted_gpu_time=timedelta(hours=own.gpu_hours),
-        counted_time=timedelta(hours=own.hours_with_gpu_count),
+        time_with_gpu_count=timedelta(hours=own.hours_with_gpu_count),
     )
 
 

@@ -115,7 +115,7 @@ def _desktop_with_memory(session: Session, request: CompareRequest, rent: Rent, 
 
 def _check_desktop_count(desktop: Desktop, rent: Rent, ratio: Fraction) -> None:
     """Raise InvalidRequest for work that would take more than MAX_DESKTOPS."""
-    desktop_count = max(rent.use.shares) * rent.gpus * desktop.boxes / (desktop.gpus * ratio)
+    desktop_count = max(rent.use.shares) * rent.gpus * desktop.computers / (desktop.gpus * ratio)
     if desktop_count > MAX_DESKTOPS:
         raise InvalidRequest(
             f"This much use would take {math.ceil(desktop_count):,} desktops; "

@@ -159,7 +159,7 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         "machines": machine_documents.first,
         "machines_left_out": machine_documents.left_out,
         "other_machines": machine_documents.rest,
-        "named_resources": machine_documents.named,
+        "named_resources": machine_documents.volumes_and_images,
         "idle": values.idle_document(machines),
         "savings": {
             "stops": values.stops_document(

@@ -80,8 +80,8 @@ class RentedMachine:
     days: Mapping[date, UsedSeconds]
 
     @property
-    def total(self) -> UsedSeconds:
-        """The sum of its days."""
+    def used_seconds(self) -> UsedSeconds:
+        """Its seconds by use, of all days."""
         return add_days(self.days.values())
 
 
@@ -167,7 +167,7 @@ def _work_seconds(machine: RentedMachine, seconds: UsedSeconds) -> float:
 
 
 def _work_share(machine: RentedMachine) -> float:
-    total = machine.total
+    total = machine.used_seconds
     measured = total.gpu + total.used + total.idle
     return _work_seconds(machine, total) / measured if measured else 1.0
 
@@ -301,7 +301,7 @@ class OwnMachineWork:
     """The work of one of the user's own machines, and its energy and cost.
 
     `worked` is how long its GPUs worked, or all its use if they are not measured; of `unknown` nothing is known.
-    In `counted_time`, a part of `worked`, busy GPUs were counted one by one: `counted_gpu_time` is their sum.
+    In `time_with_gpu_count`, a part of `worked`, busy GPUs were counted one by one: `counted_gpu_time` is their sum.
     `energy` is what its GPUs drew, None if that was not measured. `electricity` is the machine's cost in the ledger,
     as `cost` shows it; `is_assumed`: at usual watts or a usual tariff, since its settings have none.
     `cloud` is what the same work would have cost at `offer`, with one GPU at `per_hour`; `ratio` is how many hours of
@@ -320,17 +320,19 @@ class OwnMachineWork:
     offer: CatalogOffer | None = None
     ratio: Fraction = Fraction(1)
     counted_gpu_time: timedelta = timedelta(0)
-    counted_time: timedelta = timedelta(0)
+    time_with_gpu_count: timedelta = timedelta(0)
 
     @property
     def gpu_time(self) -> timedelta:
         """The sum of its GPUs' working times; in time without a count, all of them worked."""
-        return min(self.counted_gpu_time, self.counted_time * self.gpus) + self.uncounted_time * self.gpus
+        return (
+            min(self.counted_gpu_time, self.time_with_gpu_count * self.gpus) + self.time_without_gpu_count * self.gpus
+        )
 
     @property
-    def uncounted_time(self) -> timedelta:
+    def time_without_gpu_count(self) -> timedelta:
         """How long it worked without a count of its busy GPUs."""
-        return max(timedelta(0), self.worked - self.counted_time)
+        return max(timedelta(0), self.worked - self.time_with_gpu_count)
 
     @property
     def per_hour(self) -> Money | None:

@@ -145,7 +145,7 @@ class Desktop:
     `maintenance` is paid a year. After `life` it is sold for `resale` and bought anew. `yearly_loss` is what part of
     its worth it loses a year where depreciation is declining. `purchase_in_currency` is the purchase as the source has
     it, None where that is in dollars. `resale_known`: a resale was given, perhaps zero; `interest` is the cost of
-    capital a year. `boxes` is how many computers the cards are in.
+    capital a year. `computers` is how many computers the cards are in.
     """
 
     name: str
@@ -167,7 +167,7 @@ class Desktop:
     purchase_in_currency: QuotedAmount | None = None
     resale_known: bool = False
     interest: Fraction = Fraction(0)
-    boxes: int = 1
+    computers: int = 1
 
     @property
     def busy_power(self) -> Power:
@@ -299,7 +299,7 @@ def multiply_desktop(desktop: Desktop, number: int) -> Desktop:
     return replace(
         desktop,
         gpus=desktop.gpus * number,
-        boxes=desktop.boxes * number,
+        computers=desktop.computers * number,
         purchase=desktop.purchase.scaled(factor),
         resale=desktop.resale.scaled(factor),
         maintenance=desktop.maintenance.scaled(factor),

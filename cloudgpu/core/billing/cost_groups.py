@@ -37,11 +37,11 @@ class CostTotals:
     """Sums in exact parts of a nano-dollar (`core.billing.rules.PARTS_PER_NANO`) and microseconds.
 
     `billed_us` is how long machines were billed, `all_billed_us` how long anything was. `list_cost` is what the runs
-    with a known on-demand price would have cost at it, `compared_cost` what they did cost; `uncompared_runs` counts the
-    runs without. `unpriced` names what has no price, `without_price` counts it. `reasons` say why low and high differ,
-    each with the difference that it accounts for. `interrupted` and `failed` are (low, amount, high, billed
-    microseconds, number) of runs that the provider interrupted and of launches that gave no usable machine. `marks` are
-    those of docs/catalog.md.
+    with a known on-demand price would have cost at it, `cost_of_runs_with_list_price` what they did cost;
+    `runs_without_list_price` counts the others. `unpriced` names what has no price, `without_price` counts it.
+    `reasons` say why low and high differ, each with the difference that it accounts for. `interrupted` and `failed` are
+    (low, amount, high, billed microseconds, number) of runs that the provider interrupted and of launches that gave no
+    usable machine. `price_marks` are the signs of uncertain prices in the sums, as docs/catalog.md explains them.
     """
 
     low: int = 0
@@ -50,14 +50,14 @@ class CostTotals:
     billed_us: int = 0
     all_billed_us: int = 0
     list_cost: int = 0
-    compared_cost: int = 0
-    uncompared_runs: int = 0
+    cost_of_runs_with_list_price: int = 0
+    runs_without_list_price: int = 0
     without_price: int = 0
     unpriced: dict[str, None] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
     interrupted: list[int] = field(default_factory=lambda: [0] * 5)
     failed: list[int] = field(default_factory=lambda: [0] * 5)
-    marks: str = ""
+    price_marks: str = ""
     _failed_ids: set[str] = field(default_factory=set, repr=False)
 
     def add(self, machine: Machine, charge: Charge, note: ChargeNote, *, already_counted: bool = False) -> None:
@@ -79,7 +79,7 @@ class CostTotals:
         self.all_billed_us += billed_us
         self.without_price += unpriced
         if note.marks:
-            self.marks = join_marks(self.marks, note.marks)
+            self.price_marks = join_marks(self.price_marks, note.marks)
         if unpriced:
             self.unpriced[f"{machine.name} ({resource})"] = None
         for reason in note.reasons:
@@ -87,8 +87,9 @@ class CostTotals:
             self.reasons[text] = self.reasons.get(text, 0) + high - low
         if resource == Resource.INSTANCE:
             self.billed_us += billed_us
-            self.list_cost, self.compared_cost = self.list_cost + list_cost, self.compared_cost + note.compared
-            self.uncompared_runs += uncompared
+            self.list_cost += list_cost
+            self.cost_of_runs_with_list_price += note.compared
+            self.runs_without_list_price += uncompared
         if note.interrupted[4]:
             self.interrupted = [old + part for old, part in zip(self.interrupted, note.interrupted, strict=True)]
         if is_failed(machine):

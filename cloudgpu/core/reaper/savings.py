@@ -55,9 +55,10 @@ _UNUSED_BEFORE_END = timedelta(minutes=15)  # a person who shuts a machine down 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """An end by a rule, until when the machine would have run on at most, and what that would have cost (`exact_cost`).
+    """An end by a rule, and until when the machine would have run on at most.
 
-    It is in exact parts (`core.billing.granularity.PARTS_PER_NANO`); None where its price is not known.
+    `exact_avoided_cost` is what that would have cost, in exact parts (`core.billing.rules.PARTS_PER_NANO`); None where
+    its price is not known.
     """
 
     machine: str
@@ -65,7 +66,7 @@ class Stop:
     rule: str
     at: datetime
     until: datetime
-    exact_cost: int | None
+    exact_avoided_cost: int | None
 
     @property
     def saved_time(self) -> timedelta:

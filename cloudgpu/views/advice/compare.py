@@ -60,14 +60,14 @@ def compare_document(
         "tz": tz,
         "currency": None if currency is None else currency.to_json(),
         "desktop": desktop_document(facts.desktop, changed),
-        "work": str(facts.work),
+        "work": str(facts.workload),
         "speeds": _speeds(facts),
         "cloud": _cloud(facts),
         "owned": _owned_cases_document(facts) if facts.cases else None,
         "break_even": _break_even(facts),
         "pace": _paces(facts) if facts.cases else None,
         "resale_value": {"usd": usd(facts.resale_value), "by": str(facts.resale_depreciation)},
-        "own_machines": [own_machine_document(work) for work in facts.own_machines],
+        "own_machines": [own_machine_document(machine) for machine in facts.own_machines],
         "own_machines_sentence": own_machines_sentence(facts.own_machines, amounts) if facts.own_machines else None,
         "paid_usd": _paid_usd(facts),
         "assumptions": assumptions(facts, amounts),
@@ -118,7 +118,7 @@ def _cloud(facts: CompareFacts) -> CloudCost:
     machines = [] if facts.history is None else facts.history.machines
     cloud_costs = [facts.cases[case].cloud if facts.cases else ZERO for case in (Case.LOW, Case.EXPECTED, Case.HIGH)]
     low, expected, high = (None if facts.has_no_price else usd(amount) for amount in cloud_costs)
-    usage_seconds = [machine.total for machine in machines]
+    usage_seconds = [machine.used_seconds for machine in machines]
     return {
         "low_usd": low,
         "usd": expected,
@@ -255,9 +255,11 @@ def own_machine_document(work: OwnMachineWork) -> OwnMachine:
 
 def _paid_usd(facts: CompareFacts) -> str | None:
     """Return what was paid in all: the cloud's cost and the electricity of the user's own machines; None: not known."""
-    if facts.has_no_price or any(work.electricity is None for work in facts.own_machines):
+    if facts.has_no_price or any(machine.electricity is None for machine in facts.own_machines):
         return None
-    own_electricity_nanos = sum(work.electricity.nanos for work in facts.own_machines if work.electricity is not None)
+    own_electricity_nanos = sum(
+        machine.electricity.nanos for machine in facts.own_machines if machine.electricity is not None
+    )
     cloud_nanos = facts.expected.cloud.nanos if facts.cases else 0
     return usd(Money(cloud_nanos + own_electricity_nanos))
 

@@ -77,14 +77,16 @@ def _local_sentence(facts: CompareFacts) -> str:
 
 
 def _work_sentences(facts: CompareFacts) -> Iterator[str]:
-    machines = [] if facts.history is None else [machine for machine in facts.history.machines if sum(machine.total)]
+    machines = (
+        [] if facts.history is None else [machine for machine in facts.history.machines if sum(machine.used_seconds)]
+    )
     yield "Work is time in which a GPU is busy (3% or more); the desktop waits while machines are used without that."
     unmeasured = [
-        machine.name for machine in machines if machine.gpus and not machine.is_measured and machine.total.used
+        machine.name for machine in machines if machine.gpus and not machine.is_measured and machine.used_seconds.used
     ]
     if unmeasured:
         yield f"No GPU was read on {first_few(unmeasured)}: all use of it counts as work."
-    unknown = sum(machine.total.unknown for machine in machines if machine.gpus)
+    unknown = sum(machine.used_seconds.unknown for machine in machines if machine.gpus)
     if unknown >= 1:
         yield (
             f"Of {hours_text(unknown)} nobody knows what they were used for: expected is the part that was work in "
@@ -95,7 +97,7 @@ def _work_sentences(facts: CompareFacts) -> Iterator[str]:
         yield f"Without GPUs, so that they take none of the desktop's: {first_few(without_gpus)}."
     if facts.unknown_gpus:
         yield f"Which GPUs these have is not known, and they are counted as none: {first_few(facts.unknown_gpus)}."
-    if any(machine.gpus > 1 and machine.total.gpu for machine in machines):
+    if any(machine.gpus > 1 and machine.used_seconds.gpu for machine in machines):
         yield "A machine with several GPUs counts with all of them while one works."
     busiest = facts.expected.busiest  # a day, and the work on it
     if busiest is not None and busiest[1] > DAY * facts.expected.owned.number:
@@ -110,7 +112,7 @@ def _speed_sentences(facts: CompareFacts) -> Iterator[str]:
     machines = (
         []
         if facts.history is None
-        else [machine for machine in facts.history.machines if machine.gpus and sum(machine.total)]
+        else [machine for machine in facts.history.machines if machine.gpus and sum(machine.used_seconds)]
     )
     unknown = sorted(
         {
@@ -129,7 +131,7 @@ def _speed_sentences(facts: CompareFacts) -> Iterator[str]:
         }
     )
     if speed_bases:
-        yield f"Hours are scaled by speed at {facts.work}: {first_few(speed_bases)}."
+        yield f"Hours are scaled by speed at {facts.workload}: {first_few(speed_bases)}."
     memory = facts.desktop_memory
     larger_gpus = (
         {}
@@ -187,20 +189,24 @@ def _own_machine_sentences(facts: CompareFacts) -> Iterator[str]:
         "Your own machines are not in the cloud's sum. Their electricity is what cost says of them: their price, "
         "for as long as they ran."
     )
-    assumed_names = [work.name for work in facts.own_machines if work.is_assumed]
+    assumed_names = [machine.name for machine in facts.own_machines if machine.is_assumed]
     if assumed_names:
         yield f"Watts or tariff are not in the settings, and usual ones are assumed: {first_few(assumed_names)}."
-    several = [work for work in facts.own_machines if work.gpus > 1]
-    counted = [work.name for work in several if work.counted_time]
+    several = [machine for machine in facts.own_machines if machine.gpus > 1]
+    counted = [machine.name for machine in several if machine.time_with_gpu_count]
     if counted:
         yield f"Of several GPUs those count that were at 3% or more, by whomever: {first_few(counted)}."
-    uncounted = [work.name for work in several if work.uncounted_time.total_seconds() >= 1 or not work.counted_time]
+    uncounted = [
+        machine.name
+        for machine in several
+        if machine.time_without_gpu_count.total_seconds() >= 1 or not machine.time_with_gpu_count
+    ]
     if uncounted:
         yield f"Work counts on all GPUs of a machine while how many worked is not measured: {first_few(uncounted)}."
-    unknown = sum(work.unknown.total_seconds() for work in facts.own_machines)
+    unknown = sum(machine.unknown.total_seconds() for machine in facts.own_machines)
     if unknown >= 1:
         yield f"Of {hours_text(unknown)} of them nobody knows whether they were work, and they are counted as none."
-    unread = [work.name for work in facts.own_machines if work.energy is None]
+    unread = [machine.name for machine in facts.own_machines if machine.energy is None]
     if unread:
         yield f"The power of their GPUs was not measured: {first_few(unread)}."
 
@@ -212,7 +218,7 @@ def desktop_document(desktop: Desktop, changed: Sequence[str] = ()) -> DesktopPr
         "name": desktop.name,
         "gpu": desktop.gpu,
         "gpus": desktop.gpus,
-        "boxes": desktop.boxes,
+        "boxes": desktop.computers,
         "purchase_usd": usd(desktop.purchase),
         "quoted": None if quoted is None else {"amount": f"{quoted.value:f}", **quoted.currency.to_json()},
         "life_years": rounded_number(Fraction(desktop.life / YEAR)),

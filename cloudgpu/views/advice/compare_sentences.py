@@ -38,7 +38,7 @@ class CompareFacts:
     now: datetime
     desktop: Desktop
     desktop_memory: float | None
-    work: Workload
+    workload: Workload
     history: History | None
     cases: Mapping[Case, CaseCosts]
     own_machines: Sequence[OwnMachineWork]
@@ -244,7 +244,7 @@ def hours_text(seconds: float) -> str:
 
 
 def _billed_seconds(facts: CompareFacts) -> float:
-    return sum(sum(machine.total) for machine in facts.history.machines) if facts.history else 0.0
+    return sum(sum(machine.used_seconds) for machine in facts.history.machines) if facts.history else 0.0
 
 
 def own_machines_sentence(own_work: Sequence[OwnMachineWork], amounts: AmountFormat) -> str:

@@ -187,11 +187,11 @@ def _notes(calculation: Calculation) -> Iterator[str]:
             yield f"This holds if the work fits in {gpu.memory_gib:g} GiB."
     if gpu is None or rent.spec is None or rent.substitute_for is not None:
         return
-    if calculation.matched_memory_gib is not None and desktop.boxes > 1:
+    if calculation.matched_memory_gib is not None and desktop.computers > 1:
         memory = gpu.memory_gib * desktop.gpus
         yield (
             f"One {gpu.name} ({gpu.memory_gib:g} GiB) has {float(calculation.speed_ratio.ratio):.2f} of the speed of "
-            f"{with_article(rent.spec.name)} ({rent.spec.memory_gib:g} GiB): {count_text(desktop.boxes)} have "
+            f"{with_article(rent.spec.name)} ({rent.spec.memory_gib:g} GiB): {count_text(desktop.computers)} have "
             f"{memory:g} GiB.{' For one card with 48 GiB: --desktop a6000.' if rent.gpus == 1 else ''}"
         )
     elif calculation.matched_memory_gib is not None:

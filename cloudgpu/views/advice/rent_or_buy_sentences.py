@@ -57,8 +57,11 @@ def days_text(duration: timedelta, places: int = 0) -> str:
 
 def desktop_text(desktop: Desktop, number: int = 1) -> str:
     """Return `a desktop with one RTX 3090`, `2 desktops with two RTX 4090 each`; 0: without a number."""
-    gpus_per_box = desktop.gpus // desktop.boxes
-    cards, number = f"{_NUMBER_WORDS.get(gpus_per_box, str(gpus_per_box))} {desktop.gpu}", number * desktop.boxes
+    gpus_per_computer = desktop.gpus // desktop.computers
+    cards, number = (
+        f"{_NUMBER_WORDS.get(gpus_per_computer, str(gpus_per_computer))} {desktop.gpu}",
+        number * desktop.computers,
+    )
     return (
         f"a desktop with {cards}"
         if number == 1

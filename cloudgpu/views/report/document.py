@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.money import Money
     from cloudgpu.views.documents.money.report import (
         BilledTimes,
-        EndSavings,
         IdleCost,
         IdleResource,
         ProjectSum,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
         ReportRest,
         RetainedSum,
         RuleSavings,
+        SavingsSums,
         SpotSavings,
         StopSavings,
     )
@@ -61,12 +61,12 @@ class DaysOfReport(NamedTuple):
 
 
 class MachinesOfReport(NamedTuple):
-    """The costs of machines: the most expensive ones, the sum of the others, and that of named resources."""
+    """The costs of machines: the most expensive ones, the sum of the others, and that of named volumes and images."""
 
     first: list[ReportMachine]
     left_out: int
     rest: ReportRest
-    named: RetainedSum
+    volumes_and_images: RetainedSum
 
 
 def days_document(daily: DailyCosts, last_day: date) -> DaysOfReport:
@@ -117,9 +117,10 @@ def projects_document(daily: DailyCosts) -> list[ProjectSum]:
 
 
 def owners_document(machines: Iterable[Machine], totals_by_id: Mapping[str, CostTotals]) -> list[ProjectSum]:
-    """Return the cost of each owner's machines and named resources, the highest first; "" is without owner.
+    """Return the cost of each owner's machines, named volumes and images, the highest first; "" is without owner.
 
-    `totals_by_id` is by the id of a machine or resource. Amounts are rounded so that they add up to the rounded total.
+    `totals_by_id` is by the id of a machine, volume or image. Amounts are rounded so that they add up to the rounded
+    total.
     """
     sums: dict[str, list[CostRange]] = {}
     for machine in machines:
@@ -137,7 +138,7 @@ def _project_sums(sums: Mapping[str, Sequence[CostRange]]) -> list[ProjectSum]:
 
 
 def jobs_document(totals_by_id: Mapping[str, CostTotals], jobs: Mapping[str, Job]) -> list[ReportJob]:
-    """Return the cost of each job, the highest first, then that of no single job; empty if no job ran.
+    """Return the cost of each job, the highest first, then the cost that is of no single job; empty if no job ran.
 
     `totals_by_id` are the groups by job of `core.billing.cost_groups`. The amounts add up to the total.
     """
@@ -177,7 +178,7 @@ def machines_document(summaries: Iterable[MachineSummary], resources: Iterable[C
         first=[_machine(summary, amount) for summary, amount in zip(first, amounts, strict=False)],
         left_out=len(rest),
         rest={"number": len(rest), **_cost(exact_sums[-2], amounts[-2]), **_times(rest)},
-        named={"number": len(resource_sums), **_cost(exact_sums[-1], amounts[-1])},
+        volumes_and_images={"number": len(resource_sums), **_cost(exact_sums[-1], amounts[-1])},
     )
 
 
@@ -202,7 +203,7 @@ def _machine(summary: MachineSummary, amount: Money) -> ReportMachine:
         "high_usd": None if cost is None else cost["high_usd"],
         **_times([summary]),
         "idle_usd": usd(money(summary.idle.amount)),
-        "marks": summary.totals.marks,
+        "marks": summary.totals.price_marks,
         "without_price": summary.totals.without_price,
     }
 
@@ -261,9 +262,9 @@ def stops_document(stops: Sequence[Stop]) -> StopSavings:
     return {**_stops_document(stops), "by_rule": rules, "rule": RULE}
 
 
-def _stops_document(stops: Sequence[Stop]) -> EndSavings:
+def _stops_document(stops: Sequence[Stop]) -> SavingsSums:
     duration = sum((stop.saved_time for stop in stops), timedelta())
-    priced = [stop.exact_cost for stop in stops if stop.exact_cost is not None]
+    priced = [stop.exact_avoided_cost for stop in stops if stop.exact_avoided_cost is not None]
     return {
         "usd": usd(money(sum(priced))) if priced or not stops else None,
         "hours": hours_text(duration // timedelta(microseconds=1)),
@@ -280,17 +281,17 @@ def spot_document(summaries: Iterable[MachineSummary]) -> SpotSavings:
     spot = [
         summary
         for summary in summaries
-        if summary.machine.market == "spot" or summary.totals.list_cost != summary.totals.compared_cost
+        if summary.machine.market == "spot" or summary.totals.list_cost != summary.totals.cost_of_runs_with_list_price
     ]
     on_demand, compared = (
         sum(summary.totals.list_cost for summary in spot),
-        sum(summary.totals.compared_cost for summary in spot),
+        sum(summary.totals.cost_of_runs_with_list_price for summary in spot),
     )
     known = on_demand > 0 or compared > 0
     return {
         "usd": usd(money(on_demand - compared)) if known else None,
         "on_demand_usd": usd(money(on_demand)) if known else None,
-        "without_on_demand": sum(summary.totals.uncompared_runs for summary in spot),
+        "without_on_demand": sum(summary.totals.runs_without_list_price for summary in spot),
         "machines": len(spot),
     }
 

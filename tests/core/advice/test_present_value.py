@@ -132,5 +132,5 @@ def test_resale_by_year_falls_with_age_down_to_what_was_typed():
 
 def test_several_desktops_are_one_thing_of_their_sums():
     three = multiply_desktop(replace(EXAMPLE, idle_power=EXAMPLE.rest_power), 3)
-    assert (three.gpus, three.boxes, three.purchase) == (3, 3, Money.usd(6600))
+    assert (three.gpus, three.computers, three.purchase) == (3, 3, Money.usd(6600))
     assert (three.busy_power.watts, three.waiting_power.watts) == (3 * 450, 300)

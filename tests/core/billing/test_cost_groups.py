@@ -25,7 +25,7 @@ zones = st.sampled_from(ZONES).map(ZoneInfo)
 moments = st.one_of(st.none(), st.integers(-86_400, 41 * 86_400).map(lambda second: START + timedelta(seconds=second)))
 DOLLAR = 10**9 * PARTS_PER_NANO
 BY_MACHINE = CostQuery(Grouping.INSTANCE, UTC)
-SUMS = ("low", "amount", "high", "billed_us", "all_billed_us", "list_cost", "compared_cost")
+SUMS = ("low", "amount", "high", "billed_us", "all_billed_us", "list_cost", "cost_of_runs_with_list_price")
 
 
 def sums(tally):
@@ -43,7 +43,7 @@ def test_groups_of_any_kind_add_up_to_the_same_total(ledger, by, zone, since, un
     found = costs(rows, ended, NOW, CostQuery(by, zone, since, until))
     plain = costs(rows, ended, NOW, CostQuery(Grouping.MARKET, UTC, since, until))  # from every use, none of them cut
     assert added(found.groups) == sums(found.total) == sums(plain.total)
-    for name in ("without_price", "uncompared_runs", "interrupted", "failed", "marks"):
+    for name in ("without_price", "runs_without_list_price", "interrupted", "failed", "price_marks"):
         assert getattr(found.total, name) == getattr(plain.total, name), name
     assert set(found.total.unpriced) == set(plain.total.unpriced)
 
@@ -79,7 +79,7 @@ def test_the_totals_of_a_row_say_what_its_uses_say(ledger, by):
     }
     assert short.total.interrupted == long.total.interrupted
     assert short.total.failed == long.total.failed
-    assert (short.total.without_price, short.total.marks) == (long.total.without_price, long.total.marks)
+    assert (short.total.without_price, short.total.price_marks) == (long.total.without_price, long.total.price_marks)
 
 
 @settings(max_examples=some(40), deadline=None)
@@ -157,7 +157,11 @@ def test_saved_is_what_the_compared_runs_would_have_cost_less_what_they_did():
     unknown = use(3600, 7200, market="spot", on_demand=None)
     made, ended = row(spot, unknown, use(0, 3600, resource=Resource.DISK, on_demand=None))
     total = costs([made], ended, NOW, CostQuery(Grouping.INSTANCE, UTC)).total
-    assert (total.list_cost, total.compared_cost, total.uncompared_runs) == (DOLLAR, 3 * DOLLAR // 10, 1)
+    assert (total.list_cost, total.cost_of_runs_with_list_price, total.runs_without_list_price) == (
+        DOLLAR,
+        3 * DOLLAR // 10,
+        1,
+    )
     shown = total_document(total, Grouping.INSTANCE, None)
     assert (shown["savings_usd"], shown["usd"], shown["without_on_demand"]) == ("0.7", "2.3", 1)
 
@@ -176,7 +180,7 @@ def test_interrupted_and_failed_have_their_own_sums():
 def test_marks_follow_the_prices_that_were_paid():
     old = segment(basis="unverified", as_of="2025 (undated)")
     made, ended = row(use(segments=(segment(basis="derived"), segment(seconds=1800))), use(segments=(old,)))
-    assert costs([made], ended, NOW, CostQuery(Grouping.PROJECT, UTC)).total.marks == "~?!"
+    assert costs([made], ended, NOW, CostQuery(Grouping.PROJECT, UTC)).total.price_marks == "~?!"
 
 
 def test_a_reason_stands_beside_a_range():

@@ -27,7 +27,7 @@ from tests.examples import some
 DOLLAR = 10**9 * PARTS_PER_NANO
 HOUR = 3600
 BY_JOB = CostQuery(Grouping.JOB, UTC)
-SUMS = ("low", "amount", "high", "billed_us", "all_billed_us", "list_cost", "compared_cost")
+SUMS = ("low", "amount", "high", "billed_us", "all_billed_us", "list_cost", "cost_of_runs_with_list_price")
 seconds = st.integers(-86_400, 41 * 86_400)
 moments = st.one_of(st.none(), seconds.map(lambda second: START + timedelta(seconds=second)))
 A, B = "job-0000000001", "job-0000000002"
@@ -74,7 +74,7 @@ def test_rows_by_job_add_up_to_the_bill_exactly_and_none_is_negative(ledger, job
         parts = [getattr(tally, name) for tally in found.groups.values()]
         assert sum(parts) == getattr(found.total, name) == getattr(plain, name), name
         assert min(parts, default=0) >= 0, name
-    for name in ("without_price", "uncompared_runs", "interrupted", "failed", "marks"):
+    for name in ("without_price", "runs_without_list_price", "interrupted", "failed", "price_marks"):
         assert getattr(found.total, name) == getattr(plain, name), name
     assert set(found.groups) <= {one.id for one in jobs} | {"", SHARED, IDLE}
 

@@ -58,7 +58,7 @@ def test_a_pass_that_stops_saves_until_renew_until():
 def test_the_next_start_ends_what_is_saved_and_so_does_now():
     lines = [leased(0, 80 * HOUR), decided(HOUR - 9), asked(HOUR - 8)]
     again = one(use(0, HOUR), use(3 * HOUR, None), lines=lines)
-    assert (again.saved_time, again.exact_cost) == (timedelta(hours=2), 2 * DOLLAR)
+    assert (again.saved_time, again.exact_avoided_cost) == (timedelta(hours=2), 2 * DOLLAR)
     soon = one(use(0, HOUR), lines=lines, now=START + timedelta(hours=1, minutes=30))
     assert soon.saved_time == timedelta(minutes=30)
     cut = one(use(0, HOUR), lines=lines, until=START + timedelta(hours=5))
@@ -68,8 +68,8 @@ def test_the_next_start_ends_what_is_saved_and_so_does_now():
 def test_the_price_is_the_last_of_the_run():
     lines = [leased(0, 3 * HOUR), decided(HOUR - 9), asked(HOUR - 8)]
     run = use(0, HOUR, segments=(segment(1_000_000_000), segment(3_000_000_000, 1800)))
-    assert one(run, lines=lines).exact_cost == 2 * 3 * DOLLAR
-    assert one(use(0, HOUR, segments=()), lines=lines).exact_cost is None
+    assert one(run, lines=lines).exact_avoided_cost == 2 * 3 * DOLLAR
+    assert one(use(0, HOUR, segments=()), lines=lines).exact_avoided_cost is None
 
 
 @pytest.mark.parametrize("rule", ["idle", "schedule", "lease", "budget", "unlabelled"])

@@ -144,8 +144,8 @@ class IdleCost(TypedDict):
     """For how long their use is not known."""
 
 
-class EndSavings(TypedDict):
-    """What stops by rules saved; a part of documents, not one of its own."""
+class SavingsSums(TypedDict):
+    """Sums of what a group of stops by rules saved; a part of documents, not one of its own."""
 
     usd: Usd | None
     """What they saved at most; null: no price is known."""
@@ -157,14 +157,14 @@ class EndSavings(TypedDict):
     """The number of stops without a known price, which are in no amount."""
 
 
-class RuleSavings(EndSavings):
+class RuleSavings(SavingsSums):
     """What one rule saved."""
 
     rule: str
     """`idle`, `schedule`, `lease`, `budget` or `unlabelled`."""
 
 
-class StopSavings(EndSavings):
+class StopSavings(SavingsSums):
     """What stops by rules saved."""
 
     by_rule: list[RuleSavings]
