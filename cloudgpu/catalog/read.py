@@ -376,7 +376,7 @@ def knows_gpus(machine: Machine) -> bool:
 
 
 def speed_ratios(desktop: Desktop, work: Workload) -> Callable[[Accelerator], SpeedRatio]:
-    """Return a function that gives a GPU's speed ratio to the desktop's GPU; `EQUAL` where it is not known."""
+    """Return a function that gives a GPU's speed ratio to the desktop's GPU; `EQUAL_SPEED` where it is not known."""
     desktop_gpu = find_gpu(desktop.gpu)
 
     @cache

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.ended import DownDocument
     from cloudgpu.views.documents.machines.machines import Guards, LsDocument, MachineDocument
     from cloudgpu.views.documents.machines.storage import OrphansDocument
-    from cloudgpu.views.documents.parts import AccountAnswers
+    from cloudgpu.views.documents.parts import AccountCoverage
     from cloudgpu.views.documents.setup.ledger import VerifyDocument
 
 # By `agent_is`, for agents that cannot end their machine: `tells` only reports.
@@ -333,7 +333,9 @@ def _retained_text(machine: MachineDocument) -> str | None:
     return f"{resources}: at most {dollars(machine['retained_usd_per_month'])} a month{next_step_text}"
 
 
-def account_lines(document: AccountAnswers | LsDocument | DownDocument | OrphansDocument | VerifyDocument) -> list[str]:
+def account_lines(
+    document: AccountCoverage | LsDocument | DownDocument | OrphansDocument | VerifyDocument,
+) -> list[str]:
     """Return which accounts were queried, which could not be, and whether no cloud was, wrapped for a terminal."""
     names = [
         account["account"]

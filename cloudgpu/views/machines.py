@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         RetainedPart,
     )
     from cloudgpu.views.documents.machines.plans import AttachedCost
-    from cloudgpu.views.documents.parts import AccountAnswers, Gpu, Identity, Price as PriceDocument
+    from cloudgpu.views.documents.parts import AccountCoverage, Gpu, Identity, Price as PriceDocument
 
 NO_RULE = "none"  # the rule of a warning that a machine's activity is unknown: nothing ends it for that
 
@@ -242,7 +242,7 @@ def _gpu(gpu: MachineGpus) -> Gpu:
 
 def queried_accounts_document(
     queried: Iterable[QueriedAccount] = (), not_queried: Iterable[Unanswered] = ()
-) -> AccountAnswers:
+) -> AccountCoverage:
     """Return the accounts that were queried, and those that a credential here names but gives no access to.
 
     Both are empty for an answer from the ledger alone.

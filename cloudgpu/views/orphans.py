@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.identity import Unanswered
     from cloudgpu.core.resources.orphan import Cost, Orphan
     from cloudgpu.views.documents.machines.storage import Orphan as OrphanDocument, OrphansDocument, SavedImage
-    from cloudgpu.views.documents.parts import AccountAnswers
+    from cloudgpu.views.documents.parts import AccountCoverage
 
 _SIZED_KINDS = (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE)
 
@@ -23,7 +23,7 @@ def orphans_document(
     orphans: Sequence[Orphan],
     unanswered: Iterable[Unanswered],
     images: Mapping[str, tuple[str, Cost]],
-    queried: AccountAnswers,
+    coverage: AccountCoverage,
 ) -> OrphansDocument:
     """Return the answer of `orphans`; `images` are the names and prices of images to be made first, by orphan's id.
 
@@ -37,7 +37,7 @@ def orphans_document(
         "removed": [],
         "failed": [],
         "unanswered": [{"scope": account.scope, "why": account.why} for account in unanswered],
-        **queried,
+        **coverage,
     }
 
 
@@ -55,7 +55,7 @@ def orphan_document(orphan: Orphan, image: tuple[str, Cost] | None = None) -> Or
         "zone": orphan.zone or None,
         "size_gb": orphan.size_gb if orphan.what in _SIZED_KINDS else None,
         "usd_per_month": _usd(orphan.cost),
-        "at_most": orphan.cost.at_most,
+        "at_most": orphan.cost.is_upper_bound,
         "price_source": orphan.cost.source or None,
         "launch": {"id": origin.id, "name": origin.name, "project": origin.project} if origin.id else None,
         "owner": origin.owner or None,
@@ -64,7 +64,7 @@ def orphan_document(orphan: Orphan, image: tuple[str, Cost] | None = None) -> Or
         "why": orphan.why,
         "do": str(orphan.do),
         "stay_reason": orphan.stays or None,
-        "next": orphan.way or None,
+        "next": orphan.command or None,
         "image": saved_image,
     }
 

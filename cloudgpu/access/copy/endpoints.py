@@ -1,4 +1,7 @@
-"""The two sides of a copy behind one interface: files here, and files on a machine over SFTP. Links are followed."""
+"""The two sides of a copy behind one interface: files here, and files on a machine over SFTP.
+
+Symbolic links are followed.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,7 @@ class LocalFiles:
     """This computer's files."""
 
     def label(self, path: str) -> str:
-        """Return the path itself."""
+        """Return the path, without control characters."""
         return printable(path)
 
     def stat(self, path: str) -> Entry | None:

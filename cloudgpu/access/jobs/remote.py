@@ -45,8 +45,8 @@ class RemoteSpec:
     `results` and `checkpoint` are directories below the working directory; without `checkpoint`, checkpoints are stored
     beside it. `data` are links to data on the machine: (link, absolute or in the working directory; path there, or
     `volume:NAME`). `volume` is the directory on a volume that holds results and checkpoints; `mounts`: a volume has to
-    be mounted before the command begins. `slurm` has the options of the submission (`core/clusters/submission.py`), and
-    the program that runs the command in Slurm.
+    be mounted before the command begins. `slurm` has the options of the submission, and the program that runs the
+    command in Slurm (`control/jobs/slurm/submission.py`).
     """
 
     argv: tuple[str, ...]

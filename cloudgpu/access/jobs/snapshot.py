@@ -45,6 +45,8 @@ def take_snapshot(
 ) -> Snapshot:
     """Copy the files that `survey` selects in `root` into `store`, by content, and return the snapshot.
 
+    `include`, `exclude_dirs` and `max_bytes` are those of `survey`: globs of ignored files that are taken all the same,
+    directories that are left out, and the limit of all files together.
     Files whose stamp has not changed since the last snapshot are not read again. `now` returns the epoch. A store
     inside `root` is left out.
 
@@ -95,7 +97,7 @@ class _SnapshotTaker:
             stamp_and_hash = self._unchanged(entry) or self._writer.add(entry)
             if stamp_and_hash is not None:
                 stamp, sha256 = stamp_and_hash
-                stored_files.append((stamp, SnapshotFile(entry.path, stamp[0], entry.mode, sha256)))
+                stored_files.append((stamp, SnapshotFile(entry.path, stamp.size, entry.mode, sha256)))
         return stored_files
 
     def _unchanged(self, entry: FileEntry) -> tuple[FileStamp, str] | None:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from io import FileIO
 from pathlib import Path
 from queue import SimpleQueue
+from typing import NamedTuple
 
 from cloudgpu.access import files
 from cloudgpu.access.jobs.survey import FileEntry
@@ -35,7 +36,17 @@ MAX_STAMP_FILES = 20
 LOCK, STAMPS_PREFIX = ".lock", ".seen-"
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # not to wait for a pipe that has replaced the file
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-FileStamp = tuple[int, int, int, int]  # size in bytes, mtime_ns, ctime_ns, inode: unchanged, if the file is
+
+
+class FileStamp(NamedTuple):
+    """What a file system says of a file: unchanged, if the file is. `size` is in bytes."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+
 Stamps = Mapping[str, tuple[FileStamp, str]]  # stamp and SHA-256, by path
 
 
@@ -45,14 +56,14 @@ class FileChanged(Exception):
 
 def stamp_of(entry: FileEntry) -> FileStamp:
     """Return the stamp of an entry: if it is unchanged, so is the file."""
-    return entry.size, entry.mtime_ns, entry.ctime_ns, entry.inode
+    return FileStamp(entry.size, entry.mtime_ns, entry.ctime_ns, entry.inode)
 
 
 def _stamp_of_open(descriptor: int) -> FileStamp:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise FileChanged
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    return FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 @contextlib.contextmanager
@@ -124,12 +135,12 @@ class StoreWriter:
             return None
         except OSError as error:
             raise _unreadable_error(path, error) from error
-        return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+        return FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
     def _read_file(self, path: str, expected_stamp: FileStamp) -> tuple[FileStamp, str]:
         descriptor = self._open(path)
         try:
-            if expected_stamp[0] <= SMALL_FILE_BYTES:
+            if expected_stamp.size <= SMALL_FILE_BYTES:
                 return expected_stamp, self._add_small(descriptor, path, expected_stamp)
             return expected_stamp, self._add_large(descriptor, path, expected_stamp)
         finally:
@@ -145,10 +156,10 @@ class StoreWriter:
 
     def _add_small(self, descriptor: int, path: str, expected_stamp: FileStamp) -> str:
         try:
-            data = os.read(descriptor, expected_stamp[0] + 1)
+            data = os.read(descriptor, expected_stamp.size + 1)
         except OSError as error:
             raise _unreadable_error(path, error) from error
-        if len(data) != expected_stamp[0] or _stamp_of_open(descriptor) != expected_stamp:
+        if len(data) != expected_stamp.size or _stamp_of_open(descriptor) != expected_stamp:
             raise FileChanged
         sha256 = hashlib.sha256(data).hexdigest()
         if not self.has(sha256, len(data)):
@@ -165,10 +176,10 @@ class StoreWriter:
         return sha256
 
     def _add_large(self, descriptor: int, path: str, expected_stamp: FileStamp) -> str:
-        if expected_stamp[0] in self._sizes:  # probably stored already: reading is cheaper than writing
+        if expected_stamp.size in self._sizes:  # probably stored already: reading is cheaper than writing
             sha256 = self._hash(descriptor, path)
-            if _stamp_of_open(descriptor) == expected_stamp and self.has(sha256, expected_stamp[0]):
-                self._report_copied(expected_stamp[0])
+            if _stamp_of_open(descriptor) == expected_stamp and self.has(sha256, expected_stamp.size):
+                self._report_copied(expected_stamp.size)
                 return sha256
             os.lseek(descriptor, 0, os.SEEK_SET)
         part_path, target_fd = self._new_part()
@@ -180,7 +191,7 @@ class StoreWriter:
             raise
         finally:
             os.close(target_fd)
-        self._publish(part_path, sha256, expected_stamp[0])
+        self._publish(part_path, sha256, expected_stamp.size)
         return sha256
 
     def _hash(self, descriptor: int, path: str) -> str:
@@ -196,7 +207,7 @@ class StoreWriter:
         with Pool(1) as pool:
             hashing = pool.submit(_hash_while_copied, copy_reader, chunk_lengths)
             try:
-                while count := _copy_chunk(source, target_fd, path, max_bytes=expected_stamp[0] - bytes_copied):
+                while count := _copy_chunk(source, target_fd, path, max_bytes=expected_stamp.size - bytes_copied):
                     chunk_lengths.put(count)
                     bytes_copied += count
                     stop_if_abandoned()
@@ -204,7 +215,7 @@ class StoreWriter:
             finally:
                 chunk_lengths.put(0)
             sha256 = hashing.result()
-        if bytes_copied != expected_stamp[0] or _stamp_of_open(source) != expected_stamp:
+        if bytes_copied != expected_stamp.size or _stamp_of_open(source) != expected_stamp:
             self._report_copied(-bytes_copied)
             raise FileChanged
         return sha256
@@ -281,7 +292,9 @@ def load_stamps(store: Path, root: str) -> dict[str, tuple[FileStamp, str]]:
     """
     try:
         rows = json.loads(_stamps_file(store, root).read_bytes())
-        return {path: ((size, mtime, ctime, inode), sha) for path, (size, mtime, ctime, inode, sha) in rows.items()}
+        return {
+            path: (FileStamp(size, mtime, ctime, inode), sha) for path, (size, mtime, ctime, inode, sha) in rows.items()
+        }
     except (OSError, ValueError, TypeError, AttributeError):
         return {}  # stamps only save time
 
@@ -294,7 +307,9 @@ def save_stamps(store: Path, root: str, stamps: Stamps, began_ns: int, saved: St
     if stamps == saved:
         return
     limit_ns = began_ns - TRUSTED_AFTER_NS
-    stable = {path: (*stamp, sha) for path, (stamp, sha) in stamps.items() if max(stamp[1], stamp[2]) < limit_ns}
+    stable = {
+        path: (*stamp, sha) for path, (stamp, sha) in stamps.items() if max(stamp.mtime_ns, stamp.ctime_ns) < limit_ns
+    }
     # Without a lock: pruning deletes part files, and the last writer has the newest stamps.
     files.write_atomically(_stamps_file(store, root), json.dumps(stable, separators=(",", ":")).encode("ascii"))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from cloudgpu.access.jobs.program_channel import ProgramChannel, command_of, module_texts, request_of
 from cloudgpu.core.clusters.conf import Files, process_tag_of
-from cloudgpu.core.clusters.layout import EngineFiles, engine_files
+from cloudgpu.core.clusters.layout import EnginePaths, engine_paths
 from cloudgpu.core.clusters.nodes import NodeFacts, Ports, node_facts
 from cloudgpu.core.clusters.state import SlurmState, read_sinfo, read_squeue
 from cloudgpu.errors import Unreachable
@@ -53,7 +53,7 @@ class EngineNode:
     def __init__(self, connection: Connection, cluster: str, node: int) -> None:
         self.name = connection.target.name
         self.node = node
-        self.files: EngineFiles = engine_files(cluster, node)
+        self.paths: EnginePaths = engine_paths(cluster, node)
         self._process_tag = process_tag_of(cluster, node)
         self._connection = connection
         self._channel = ProgramChannel(connection, COMMAND, program(), ANSWER_PREFIX)
@@ -82,7 +82,7 @@ class EngineNode:
         Raises Unreachable, also for impossible values.
         """
         sent_at = time.time()
-        answer = self._request("look", FACTS_S, directory=self.files.directory, people=list(people))
+        answer = self._request("look", FACTS_S, directory=self.paths.directory, people=list(people))
         received_at = time.time()
         try:
             clock_offset_s = float(answer["now"]) - (sent_at + received_at) / 2
@@ -103,15 +103,13 @@ class EngineNode:
         `many_users`: all files but the key are also copied to where other users can read them.
         """
         key_text = base64.b64encode(key).decode()
-        engine_files = self.files
+        paths = self.paths
         values = {"texts": dict(files.texts), "programs": list(files.programs), "key": key_text, "several": many_users}
-        self._request(
-            "write", REQUEST_S, directory=engine_files.directory, socket_dir=engine_files.socket_directory, **values
-        )
+        self._request("write", REQUEST_S, directory=paths.directory, socket_dir=paths.socket_directory, **values)
 
     def record_plan(self, digest: str, ports: Ports) -> None:
         """Record on the node the hash of the plan by which its files were written."""
-        self._request("planned", REQUEST_S, directory=self.files.directory, digest=digest, ports=list(ports))
+        self._request("planned", REQUEST_S, directory=self.paths.directory, digest=digest, ports=list(ports))
 
     def start(self, ports: Ports, *, address: str = ALL_ADDRESSES, many_users: bool = False) -> tuple[str, ...]:
         """Start the daemons that do not run; return their names. Raises Unreachable with a daemon's last output.
@@ -121,7 +119,7 @@ class EngineNode:
         """
         connect_address = "127.0.0.1" if address == ALL_ADDRESSES else address
         values = {"name": self.name, "ports": list(ports), "names": list(self.daemons), "several": many_users}
-        files = {"directory": self.files.directory, "socket_dir": self.files.socket_directory}
+        files = {"directory": self.paths.directory, "socket_dir": self.paths.socket_directory}
         answer = self._request("start", START_S, **files, process_tag=self._process_tag, at=connect_address, **values)
         return tuple(answer["began"])
 
@@ -134,7 +132,7 @@ class EngineNode:
         self._request_end("remove")
 
     def _request_end(self, verb: str) -> None:
-        files = self.files
+        files = self.paths
         self._request(
             verb,
             STOP_S,
@@ -146,14 +144,14 @@ class EngineNode:
 
     def state(self) -> SlurmState:
         """Return the state of Slurm's nodes and queue; only for node 0, the controller."""
-        answer = self._request("ask", REQUEST_S, directory=self.files.directory)
+        answer = self._request("ask", REQUEST_S, directory=self.paths.directory)
         if not answer["alive"]:
             return SlurmState(answers=False, why=str(answer["why"]))
         return SlurmState(True, read_sinfo(str(answer["sinfo"])), read_squeue(str(answer["squeue"])))  # noqa: FBT003
 
     def resume(self, names: Sequence[str]) -> None:
         """Put drained or down nodes back into service; only for node 0, the controller."""
-        self._request("resume", REQUEST_S, directory=self.files.directory, names=list(names))
+        self._request("resume", REQUEST_S, directory=self.paths.directory, names=list(names))
 
     def _request(self, verb: str, timeout: float, **values: Any) -> dict[str, Any]:
         answer_bytes = bytearray()
@@ -189,5 +187,5 @@ class EngineNode:
             f"The engine of {self.name} cannot be managed: {reason[:600].rstrip('.')}.",
             field="engine",
             value=self.name,
-            next=f"Look at ~/{self.files.directory} there: cloudgpu ssh {self.name}",
+            next=f"Look at ~/{self.paths.directory} there: cloudgpu ssh {self.name}",
         )

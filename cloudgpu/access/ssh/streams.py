@@ -60,9 +60,10 @@ STOP_TIMEOUT_S = 1.0  # how long an interrupted command may take to end
 def exchange(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes], stderr: IO[bytes]) -> int | None:
     """Send all of `stdin`, write what comes back, return the exit status; None when the channel ended without one.
 
-    The status is 128 + n after signal n. Nothing is buffered: slow writing slows the command down. Reading `stdin` ends
-    with the command. Where it fails, the command gets the end of its input. Raises the OSError with which reading
-    `stdin` (not of a terminal) or writing `stdout` or `stderr` failed. The channel is closed afterwards.
+    The status is 128 + n after signal n. Nothing is buffered: where `stdout` takes its bytes slowly, the command runs
+    as slowly. `stdin` is read until it ends or the command does. Where reading it fails, the command gets the end of
+    its input. Raises the OSError with which reading `stdin` (not of a terminal) or writing `stdout` or `stderr` failed.
+    The channel is closed afterwards.
     """
     file_errors: list[OSError] = []
     stderr_thread = threading.Thread(target=_copy_stderr, args=(channel, stderr, file_errors), daemon=True)

@@ -36,11 +36,11 @@ class Target:
 
 
 class LoginRefused(Unreachable):
-    """The verified machine refuses our login. Never retried: nothing would change."""
+    """The machine showed the right host key, and refuses our login. Never retried: nothing would change."""
 
 
 class AccessBlocked(LoginRefused):
-    """The jump host refuses us; the machine itself may be fine."""
+    """The jump host or the firewall before the machine refuses this client; the machine itself may be fine."""
 
 
 def reason(error: Exception) -> str:

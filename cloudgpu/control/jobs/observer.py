@@ -25,7 +25,7 @@ from cloudgpu.control.jobs.slurm.events import append_external_jobs, slurm_state
 from cloudgpu.control.jobs.slurm.gang import refresh_nodes, silent_node_name
 from cloudgpu.control.jobs.store import append, directory_of
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.clusters.layout import engine_files
+from cloudgpu.core.clusters.layout import engine_paths
 from cloudgpu.core.events import job_events
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.deadline import MarketChoice, stored_work
@@ -277,7 +277,7 @@ class JobObserver:
         if slurm is None or job.outcome is not State.LOST or job.slurm_id is None or self.connection is None:
             return
         conf_clause = (
-            "" if slurm["cluster"] is None else f'export SLURM_CONF="$HOME/{engine_files(slurm["cluster"]).conf}"; '
+            "" if slurm["cluster"] is None else f'export SLURM_CONF="$HOME/{engine_paths(slurm["cluster"]).conf}"; '
         )
         shell = "sh -c" if conf_clause else '"${SHELL:-sh}" -lc'
         self.connection.capture(f"{shell} {quote(f'{conf_clause}scancel {quote(job.slurm_id)}')}", timeout=60)

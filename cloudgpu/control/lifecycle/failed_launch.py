@@ -38,7 +38,7 @@ def terminate_failed_launch(session: Session, machine: Machine, error: CloudgpuE
 def terminate_surviving_nodes(
     session: Session, nodes: Sequence[Machine], error: CloudgpuError, failed: Machine | None
 ) -> None:
-    """End the nodes of a cluster where `failed`, or the engine, did not come up, the last node first.
+    """End all nodes of a cluster because one node (`failed`) or the engine did not come up; the last node first.
 
     Adds the outcomes to `error`, which the caller raises, and the remedies of all nodes that could not be ended or
     recorded. `terminate_failed_launch` has tried to end `failed`. A node that has ended already is left as it is.

@@ -267,4 +267,4 @@ def build_orphans_document(survey: Survey, *, snapshot: bool = False) -> Orphans
 def image_cost_of(orphan: Orphan) -> Cost:
     """Return what an image of an orphaned disk costs a month at most."""
     price = image_cost(orphan.provider, orphan.region, orphan.size_gb)
-    return Cost(price.per_month, at_most=True, source=price.source)
+    return Cost(price.per_month, is_upper_bound=True, source=price.source)

@@ -30,7 +30,9 @@ CPU_LIMIT = LIMITS.cpu + BASE  # cores in a single sample, which cannot tell bac
 HOUR = 3600
 # Samples whose gap is no longer than this adjoin: the gap counts to the later one, and not as time without samples.
 MAX_SAMPLE_GAP_S = 1
-REPORT_EVERY_S = 660.0  # a machine in use says so every 10 minutes (`agent.WINDOW`), and its report takes a while
+REPORT_EVERY_S = (
+    660.0  # a machine in use says so every 10 minutes (the agent's ACTIVITY_WINDOW), and its report takes time
+)
 
 
 class UsageSpan(NamedTuple):

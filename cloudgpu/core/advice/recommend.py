@@ -47,8 +47,8 @@ class WorkNeeds:
     def speed(self, spec: GpuSpec) -> Speed | None:
         """Return how fast one GPU does this work, as a part of one H100 SXM; None where nothing is known.
 
-        Memory that is faster than an H100's says nothing of training: a B200 was measured at two thirds of what it
-        would be by that, and what was not measured must not come before it.
+        For training, no GPU counts as faster than an H100 by its memory bandwidth alone: a B200 was measured at two
+        thirds of such an estimate, and a GPU that was not measured must not come before it.
         """
         if self.work is not Workload.TRAINING:
             return decoding_speed(spec)
@@ -64,7 +64,7 @@ class WorkNeeds:
 class FittingOffer:
     """A machine to rent on which the workload fits, on `gpus` of its GPUs.
 
-    `per_dollar` is how many hours of one H100 a dollar buys.
+    `per_dollar` is the work that a dollar buys, in hours of one H100 SXM; None where its speed is not known.
     """
 
     offer: CatalogOffer
@@ -85,7 +85,10 @@ class FittingOffer:
 
 
 def exclusion_reason(spec: GpuSpec | None, need: WorkNeeds, figures: Figures) -> str | None:
-    """Return why a GPU is not recommended, whatever its memory; None where nothing speaks against it."""
+    """Return why a GPU is not recommended, whatever its memory; None where nothing speaks against it.
+
+    `figures` are the numbers of the rules, such as the oldest compute capability.
+    """
     if spec is None or not spec.compute_capability:
         return "the catalogue has no specification of it"
     if spec.compute_capability.startswith("gfx"):
@@ -101,12 +104,11 @@ def exclusion_reason(spec: GpuSpec | None, need: WorkNeeds, figures: Figures) ->
 def fitting_machines(
     offers: Iterable[CatalogOffer], need: WorkNeeds, spec_of: SpecOf, figures: Figures, now: datetime | None = None
 ) -> list[FittingOffer]:
-    """Return what holds the work: machines with the fewest GPUs first, of those the most work per dollar.
+    """Return the machines on which the work fits: those with the fewest GPUs first, of these the most work per dollar.
 
-    With `now`, a spot price that its note doubts comes after those that are certain.
-
-    Several GPUs have to talk to each other, and a larger machine is paid whole; of each GPU only the machines with the
-    fewest that hold it. What has no known speed comes last of its like; equal ones by price.
+    Of each GPU, only the machines with the smallest number of it that is enough: several GPUs have to talk to each
+    other, and a larger machine is paid whole. A machine whose speed is not known comes last of those with as many GPUs;
+    equal ones are by price. With `now`, a spot price that its note doubts comes after those that are certain.
     """
     machines = [one for offer in by_price(offers) if (one := _fitting_offer(offer, need, spec_of, figures))]
     fewest: dict[tuple[str, float], int] = {}

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from cloudgpu.core.clusters.layout import CONTROLLER, JOB_ENVIRONMENT, EngineFiles, engine_files
+from cloudgpu.core.clusters.layout import CONTROLLER, JOB_ENVIRONMENT, EnginePaths, engine_paths
 from cloudgpu.core.clusters.nodes import NodeFacts, Ports
 from cloudgpu.core.values.naming import digest
 
@@ -71,7 +71,7 @@ def files_of(cluster: str, nodes: Sequence[Node], node: int, *, several: bool = 
 
     If `several` people share the queue, slurmd runs as root, and files for tasks are in the directory of the sockets.
     """
-    files = engine_files(cluster, node)
+    files = engine_paths(cluster, node)
     texts = {
         "slurm.conf": slurm_conf(cluster, nodes, node, several=several),
         GRES: gres_conf(nodes),
@@ -84,7 +84,7 @@ def files_of(cluster: str, nodes: Sequence[Node], node: int, *, several: bool = 
 def slurm_conf(cluster: str, nodes: Sequence[Node], node: int, *, several: bool = False) -> str:
     """Return the slurm.conf of one node."""
     head, facts = nodes[CONTROLLER].facts, nodes[node].facts
-    files = engine_files(cluster, node)
+    files = engine_paths(cluster, node)
     directory = f"{facts.home}/{files.directory}"
     listens_only_there = listens_narrowly([one.facts for one in nodes])
     nodes_share_hosts = len({one.facts.host for one in nodes}) < len(nodes)
@@ -168,7 +168,7 @@ def _ranges(devices: Sequence[str]) -> list[str]:
     return entries
 
 
-def job_environment(nodes: Sequence[Node], files: EngineFiles, *, several: bool = False) -> str:
+def job_environment(nodes: Sequence[Node], files: EnginePaths, *, several: bool = False) -> str:
     """Return what a job's shell reads (`. FILE`) to find its nodes. Needs only `sh` and Slurm's own variables.
 
     A job that was begun with it keeps its MASTER_PORT in each of its steps.
@@ -229,7 +229,7 @@ fi
 """
 
 
-def task_prolog(cluster: str, nodes: Sequence[Node], node: int, files: EngineFiles, *, several: bool = False) -> str:
+def task_prolog(cluster: str, nodes: Sequence[Node], node: int, files: EnginePaths, *, several: bool = False) -> str:
     """Return the program that Slurm runs before each task: what it prints as `export NAME=VALUE` is the task's.
 
     Slurm gives a task the environment of whoever submitted it. What belongs to the node has to be set anew: which

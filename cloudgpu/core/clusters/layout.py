@@ -24,7 +24,7 @@ JOB_ENVIRONMENT = "job-environment"  # a shell script; a batch script reads it w
 CONTROLLER = 0  # the node on which the controller runs
 
 
-class EngineFiles(NamedTuple):
+class EnginePaths(NamedTuple):
     """The engine's files of one node. A path without a slash at its beginning is below the login user's home.
 
     `records` has a line for each ended job, `jobs` the files of submitted ones. `job_environment` is what a batch
@@ -61,11 +61,11 @@ def engine_directory(cluster: str, node: int = CONTROLLER) -> str:
     return f"{ROOT}/{cluster}/{node}"
 
 
-def engine_files(cluster: str, node: int = CONTROLLER) -> EngineFiles:
+def engine_paths(cluster: str, node: int = CONTROLLER) -> EnginePaths:
     """Return where the engine's files of a node are."""
     directory, short = engine_directory(cluster, node), socket_directory_of(cluster, node)
     conf, records, jobs, job_environment = (f"{directory}/{name}" for name in (CONF, RECORDS, JOBS, JOB_ENVIRONMENT))
-    return EngineFiles(directory, conf, records, jobs, job_environment, short, f"{short}/munge")
+    return EnginePaths(directory, conf, records, jobs, job_environment, short, f"{short}/munge")
 
 
 def socket_directory_of(cluster: str, node: int = CONTROLLER) -> str:

@@ -153,7 +153,7 @@ class ChargeNote(NamedTuple):
 
     `marks` are of uncertain prices (`~?^!`), `reasons` say why low and high differ, `compared` is the cost of runs with
     a known list cost, `interrupted` is [low, amount, high, micros, runs] of interrupted runs. Costs are in exact
-    parts of a nano-dollar (`core.billing.granularity.PARTS_PER_NANO`), `micros` are microseconds.
+    parts of a nano-dollar (`core.billing.rules.PARTS_PER_NANO`), `micros` are microseconds.
     """
 
     marks: str

@@ -23,7 +23,7 @@ _MOMENT = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Money in exact parts of a nano-dollar (`core.billing.granularity.PARTS_PER_NANO`): `amount`, or `low` to `high`.
+    """Money in exact parts of a nano-dollar (`core.billing.rules.PARTS_PER_NANO`): `amount`, or `low` to `high`.
 
     `unpriced`: a part of it has no known price and is in no sum.
     """

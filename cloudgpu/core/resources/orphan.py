@@ -29,10 +29,10 @@ class Cleanup(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What something costs in a month of 730 hours; None where no price is known. `at_most`: it may be less."""
+    """What something costs in a month of 730 hours; None where no price is known. `is_upper_bound`: it may be less."""
 
     per_month: Money | None
-    at_most: bool = False
+    is_upper_bound: bool = False
     source: str = ""
 
 
@@ -51,8 +51,7 @@ class Origin:
 class Orphan:
     """An orphaned resource, and what a cleanup does with it (`do`).
 
-    `why` is why it counts as one, `stays` why a cleanup leaves it (empty: it does not), `way` the command to type for
-    it.
+    `why` is why it counts as one, `stays` why a cleanup leaves it (empty: it does not), `command` what to type for it.
 
     `what` is a `resources.Kind`, or STOPPED or ALLOCATED for a stopped machine: ALLOCATED is billed as if it ran.
     `since` is when it was orphaned, None where nobody knows. `machine` is the one that it came from, None where its
@@ -73,7 +72,7 @@ class Orphan:
     why: str
     do: Cleanup
     stays: str = ""
-    way: str = ""
+    command: str = ""
     resource: ProviderResource | None = None
     machine: Machine | None = None
 
@@ -119,7 +118,7 @@ def is_startable(orphan: Orphan) -> bool:
     return (
         orphan.machine is not None
         and orphan.resource is not None
-        and orphan.way == f"cloudgpu start {orphan.machine.name}"
+        and orphan.command == f"cloudgpu start {orphan.machine.name}"
     )
 
 

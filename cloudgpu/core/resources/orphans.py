@@ -76,7 +76,7 @@ def _machine(machine: Machine, knowledge: LedgerKnowledge) -> Orphan:
         why="it is shut down, and billed as if it ran" if is_billed else "it is stopped",
         do=Cleanup.STAY,
         stays=reason_to_stay or restart_text(machine),
-        way=f"cloudgpu {'stop' if is_billed else 'down'} {name}",
+        command=f"cloudgpu {'stop' if is_billed else 'down'} {name}",
         machine=machine,
     )
 
@@ -87,11 +87,11 @@ def _cost_while_stopped(machine: Machine) -> Cost:
     monthly_nanos = [cost.nanos_per_month for cost in costs]
     if machine.billed:
         monthly_nanos.append(machine.price and machine.price.nanos_per_hour * MONTH_H)
-    at_most = any(cost.at_most for cost in costs)
+    is_upper_bound = any(cost.at_most for cost in costs)
     known_nanos = [part for part in monthly_nanos if part is not None]
     if machine.attached_costs is None or len(known_nanos) < len(monthly_nanos):
-        return Cost(None, at_most)
-    return Cost(Money(sum(known_nanos)), at_most)
+        return Cost(None, is_upper_bound)
+    return Cost(Money(sum(known_nanos)), is_upper_bound)
 
 
 def foreign_stopped_machines(knowledge: LedgerKnowledge, resources: Sequence[ProviderResource]) -> Iterator[Orphan]:
@@ -128,7 +128,7 @@ def _sum(costs: Sequence[Cost]) -> Cost:
     prices = [cost.per_month.nanos for cost in costs if cost.per_month is not None]
     if not prices or len(prices) < len(costs):
         return Cost(None)
-    return Cost(Money(sum(prices)), any(cost.at_most for cost in costs))
+    return Cost(Money(sum(prices)), any(cost.is_upper_bound for cost in costs))
 
 
 def orphans(
@@ -159,7 +159,7 @@ def _as_requested(orphan: Orphan, knowledge: LedgerKnowledge, request: CleanupOp
         return replace(orphan, do=Cleanup.STAY, stays="since when it is left is not known")
     if orphan.do is Cleanup.REMOVE and request.spare and is_startable(orphan):
         return replace(
-            orphan, do=Cleanup.STAY, stays=f"{orphan.way} brings it back; --older-than or --snapshot lets it go"
+            orphan, do=Cleanup.STAY, stays=f"{orphan.command} brings it back; --older-than or --snapshot lets it go"
         )
     min_stopped = request.stopped_older_than
     if min_stopped is None or orphan.machine is None or orphan.do is Cleanup.REMOVE or not is_paused(orphan.machine):
@@ -175,11 +175,11 @@ def _as_requested(orphan: Orphan, knowledge: LedgerKnowledge, request: CleanupOp
 
 @dataclass(frozen=True, slots=True)
 class _Cause:
-    """Why a resource is an orphan; `kept`: why it stays on purpose, `way`: the command that ends it then."""
+    """Why a resource is an orphan; `kept`: why it stays on purpose, `command`: the command that ends it then."""
 
     why: str
     kept: str = ""
-    way: str = ""
+    command: str = ""
 
 
 def orphaned_resources(resources: Iterable[ProviderResource], knowledge: LedgerKnowledge) -> Iterator[Orphan]:
@@ -299,7 +299,7 @@ def _orphan(resource: ProviderResource, machine: Machine | None, cause: _Cause, 
         why=cause.why,
         do=Cleanup.STAY if reason_to_stay else Cleanup.REMOVE,
         stays=reason_to_stay,
-        way=cause.way if is_ours(resource, knowledge) else "",
+        command=cause.command if is_ours(resource, knowledge) else "",
         resource=resource,
         machine=machine,
     )

@@ -241,7 +241,7 @@ class Aws(CloudAccount):
 
         Raises the first error when no region answered.
         """
-        return ask_each(regions, query, MAX_PARALLEL, patience=self.timeouts.read_s)
+        return ask_each(regions, query, MAX_PARALLEL, answer_timeout_s=self.timeouts.read_s)
 
     def calling(self, action: str, region: str, *, value: str | None = None) -> AbstractContextManager[None]:
         """Turn what boto3 raises inside into our errors, which name `action`, `region` and `value` (of the user)."""

@@ -48,10 +48,13 @@ class ContainerSpec:
 
     `end_command` is a shell command that ends this container's billing: the agent runs it with the reason as `$1`, each
     minute until the container is gone. It uses a key from the provider that can end only this container, never the
-    user's own; empty: nothing inside can end it. `tags_command` is a shell command that prints the machine's current
-    tags as a JSON object; while it prints none, only renew-until ends the machine, because its lease may have been
-    extended. Empty: tags come from `TAGS_VARIABLE` at a start, or `~/.cloudgpu/tags.json` over SSH. `persistent_dir`
-    survives a stop.
+    user's own; empty: nothing inside can end it.
+
+    `tags_command` is a shell command that prints the machine's current tags as a JSON object. While it prints none, the
+    agent does not know whether the lease was extended, and ends the machine only at renew-until. Empty: the tags are
+    those of `TAGS_VARIABLE` at the start, until a newer `~/.cloudgpu/tags.json` is written over SSH.
+
+    `persistent_dir` is a directory that survives a stop.
     """
 
     end_command: str = ""
@@ -115,7 +118,7 @@ def _assignments(attempt: Attempt, container: ContainerSpec, directory: str) -> 
     tags = Lease(attempt.expires, attempt.renew_until).tags()
     assignments = {
         "machine": attempt.machine,
-        "token": attempt.token,
+        "token": attempt.token,  # the launch token: files that each launch writes once are marked with it
         "made": str(int(attempt.made_at.timestamp())),
         "expires": tags[TAG_EXPIRES],
         "renew_until": tags[TAG_RENEW_UNTIL],
@@ -136,7 +139,7 @@ def _files(attempt: Attempt, container: ContainerSpec, directory: str) -> list[F
     keys = "".join(f"{line.strip()}\n" for line in boot.client_public_keys)
     text_by_name = {
         "agent.py": boot.agent_source,
-        "own.py": boot.own_source,
+        "own.py": boot.own_source,  # with it, the agent measures this machine's own processes alone
         "agent.json": json.dumps(_agent_settings(attempt, container, directory)),
         "client_keys": keys,
         "on_start.sh": on_start_script(attempt),
@@ -174,12 +177,12 @@ def _agent_settings(attempt: Attempt, container: ContainerSpec, directory: str) 
         "made": attempt.made_at.timestamp(),  # an earlier clock is wrong
         "lease": Lease(attempt.expires, attempt.renew_until).tags(),  # until the tags can be read
         "jupyter": _jupyter_command(attempt, directory),
-        "root": container.persistent_dir,
+        "root": container.persistent_dir,  # where JupyterLab begins, with its notebooks
         "metadata": {"kind": "file", "path": f"{directory}/tags.json"},
         "interval": AGENT_INTERVAL_S,
-        "own": [f"{MACHINE_VARIABLE}={attempt.machine}"],
+        "own": [f"{MACHINE_VARIABLE}={attempt.machine}"],  # in the environment of this machine's processes: see own.py
         "gpus": sum(gpu.count for gpu in attempt.offer.configuration.accelerators),
-        "warn": True,
+        "warn": True,  # the terminals are this machine's alone: its users are warned there before an end
         **({"end": [f"{directory}/end"]} if container.end_command else {}),
         **({"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}),
     }

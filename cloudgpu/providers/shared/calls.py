@@ -52,14 +52,16 @@ def ask_each(
     ask: Callable[[str], Answer],
     max_parallel: int = MAX_PARALLEL,
     *,
-    patience: float | None = None,
+    answer_timeout_s: float | None = None,
 ) -> tuple[dict[str, Answer], tuple[Unanswered, ...]]:
     """Call `ask` with each part (a region, say) in parallel; return the answers by part, and the parts that failed.
 
-    `patience` is how many seconds a read may go unanswered, None for the usual. Raises the first error when no part
-    answered.
+    `answer_timeout_s` is how many seconds a read may go unanswered, None for the usual. Raises the first error when no
+    part answered.
     """
-    results = gather(parts, lambda part: result_or_error(ask, part), max_parallel, patience=patience, what="regions")
+    results = gather(
+        parts, lambda part: result_or_error(ask, part), max_parallel, answer_timeout_s=answer_timeout_s, what="regions"
+    )
     outcomes = dict(zip(parts, results, strict=True))
     answers = {part: outcome for part, outcome in outcomes.items() if not isinstance(outcome, CloudgpuError)}
     errors = {part: error for part, error in outcomes.items() if isinstance(error, CloudgpuError)}
@@ -73,16 +75,17 @@ def gather(
     ask: Callable[[Item], Answer],
     max_parallel: int = MAX_PARALLEL,
     *,
-    patience: float | None = None,
+    answer_timeout_s: float | None = None,
     grace: float = GRACE_S,
     what: str = "",
 ) -> list[Answer | AnswerTimeout]:
     """Call `ask` with each item in parallel; return the answers in order, an AnswerTimeout where none came in time.
 
-    `patience` (None: the usual) plus `grace` are the seconds without an answer, `what` is the plural of the items for
-    the progress shown. For reads alone: nobody knows what an abandoned call has done. Raises what `ask` raises first.
+    `answer_timeout_s` (None: the usual) plus `grace` are the seconds without an answer, `what` is the plural of the
+    items for the progress shown. For reads alone: nobody knows what an abandoned call has done. Raises what `ask`
+    raises first.
     """
-    seconds = (patience or patience_s()) + grace
+    seconds = (answer_timeout_s or patience_s()) + grace
     with Pool(min(max_parallel, len(items)), what) as pool:
         calls = [pool.submit(ask, item) for item in items]
         return [

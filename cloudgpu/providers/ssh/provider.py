@@ -230,7 +230,9 @@ class SshProvider:
         self, hosts: Sequence[Host], read_host: Callable[[Host], Answer], seconds: float
     ) -> Sequence[Answer | CloudgpuError]:
         """Return each host's answer or error, waiting at most `seconds` for one; silent hosts are remembered."""
-        answers = gather(hosts, lambda host: result_or_error(read_host, host), MAX_PARALLEL_HOSTS, patience=seconds)
+        answers = gather(
+            hosts, lambda host: result_or_error(read_host, host), MAX_PARALLEL_HOSTS, answer_timeout_s=seconds
+        )
         named_answers = [_with_host_name(host, answer) for host, answer in zip(hosts, answers, strict=True)]
         for host, answer in zip(hosts, named_answers, strict=True):
             if isinstance(answer, AnswerTimeout):

@@ -162,7 +162,7 @@ def _pace_sentence(facts: CompareFacts) -> str:
         if facts.history.elapsed > 8 * DAY
         else ""
     )
-    return f"Projected at {pace_name(facts)}{weeks}. Whoever works more, or less, later meets at another time."
+    return f"Projected at {pace_name(facts)}{weeks}. With more or less work later, the break-even is at another time."
 
 
 def _resale_sentence(facts: CompareFacts, amounts: AmountFormat) -> str:

@@ -227,7 +227,7 @@ class DeclinedDocument(TypedDict):
     """What was done: `Nothing was done.`, or what was done before the question."""
 
 
-class AccountAnswers(TypedDict):
+class AccountCoverage(TypedDict):
     """Which accounts an answer is about; a part of documents, not one of its own."""
 
     queried: list[AccountAnswer]

@@ -31,7 +31,7 @@ def summary(document: ReportDocument) -> list[str]:
         _spending_sentence(document, amounts, zone_format),
         *_missing_sentences(document),
         *_stale_sentences(document, zone_format),
-        *filter(None, [document["comparison"].get("sentence")]),
+        *filter(None, [document["comparison"].get("sentence")]),  # with a desktop
         *_burn_sentences(document, amounts),
         *_budget_sentences(document, amounts),
         *_prepaid_sentences(document, amounts, zone_format),
@@ -165,12 +165,12 @@ def _savings_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[s
             saved = f"which saved up to {_prose(amounts, stops['usd'])}{unpriced_text}"
         yield f"Policies stopped machines {times}, {saved}."
     if spot["usd"] is not None and Decimal(spot["usd"]):
-        comparison = "less" if Decimal(spot["usd"]) > 0 else "more"
+        less_or_more = "less" if Decimal(spot["usd"]) > 0 else "more"
         amount, on_demand = (
             _prose(amounts, spot["usd"].removeprefix("-")),
             _prose(amounts, not_none(spot["on_demand_usd"])),
         )
-        yield f"Spot machines cost {amount} {comparison} than the same hours on demand ({on_demand})."
+        yield f"Spot machines cost {amount} {less_or_more} than the same hours on demand ({on_demand})."
 
 
 def _idle_cost_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[str]:

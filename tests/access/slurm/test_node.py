@@ -95,7 +95,7 @@ def test_ports_are_held_until_they_are_used(opened):
 
 def test_a_short_directory_that_others_may_write_to_is_not_used(opened):
     node = opened()
-    short = Path(node.files.socket_directory)
+    short = Path(node.paths.socket_directory)
     short.parent.mkdir(mode=0o700)
     short.mkdir()
     short.chmod(0o777)
@@ -107,7 +107,7 @@ def test_a_short_directory_that_others_may_write_to_is_not_used(opened):
 def test_a_daemon_that_ends_says_why_in_its_own_words(opened, host):
     node = opened(1)
     node.write(Files({"slurm.conf": "x", "go": "y"}, ("go",)), b"a key")
-    at = host.home / node.files.directory
+    at = host.home / node.paths.directory
     modes = [oct(path.stat().st_mode & 0o777) for path in (at, at / "munge.key", at / "slurm.conf", at / "go")]
     assert (modes, (at / "munge.key").read_bytes()) == (["0o700", "0o600", "0o600", "0o700"], b"a key")
     with pytest.raises(Unreachable) as refused:
@@ -121,5 +121,5 @@ def test_nothing_is_left_of_a_node_that_was_removed(opened, host):
     node.record_plan("digest", Ports(1, None))
     assert (node.read_facts().plan_digest, node.read_facts().ports) == ("digest", Ports(1, None))
     node.remove()
-    assert not (host.home / node.files.directory).exists()
-    assert not Path(node.files.socket_directory).exists()
+    assert not (host.home / node.paths.directory).exists()
+    assert not Path(node.paths.socket_directory).exists()

@@ -17,7 +17,7 @@ from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.core.clusters.layout import engine_files, rank
+from cloudgpu.core.clusters.layout import engine_paths, rank
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.providers.local.processes import find_processes
 
@@ -57,7 +57,7 @@ class Gang:
             launch(self.session, plan, wait=False)
         for row in self.session.ledger.machines():
             wait_until_ready(self.session, row)
-        self.files = engine_files(cluster)
+        self.files = engine_paths(cluster)
 
     @property
     def machines(self):
@@ -73,7 +73,7 @@ class Gang:
 
     def sh(self, command, *, node=0, timeout=WITHIN_S):
         """Run a shell command on a node with Slurm's own commands at hand; return (status, output, errors)."""
-        files = engine_files(self.cluster, 0)
+        files = engine_paths(self.cluster, 0)
         text = f'export SLURM_CONF="$HOME/{files.conf}" PATH="$PATH:/usr/sbin"; {command}'
         with connected_to(self.session, self.machine(node)) as connection:
             done = connection.capture(text, timeout=timeout)

@@ -19,7 +19,7 @@ from cloudgpu.access.slurm.remote_processes import engine_processes
 from cloudgpu.control.access.reach import connected_to
 from cloudgpu.control.clusters.engine import read_engine_state, remove_engine, set_up_engine
 from cloudgpu.core.clusters.conf import Files, process_tag_of
-from cloudgpu.core.clusters.layout import engine_files
+from cloudgpu.core.clusters.layout import engine_paths
 from cloudgpu.errors import InvalidRequest, Unreachable
 from tests.control.clusters.gang import Gang, needs_slurm, until
 from tests.control.clusters.outside import answer_to_garbage, asked, is_open_elsewhere, listening, stranger
@@ -61,7 +61,7 @@ def test_all_nodes_are_ready_and_a_second_time_changes_nothing(gang):
 def test_the_files_are_this_users_alone_and_the_key_is_the_clusters(gang):
     keys = set()
     for node in range(NODES):
-        files = engine_files("cg-test", node)
+        files = engine_paths("cg-test", node)
         _, out, _ = gang.sh(
             f"stat -c '%a %n' {files.directory} {files.directory}/* {files.socket_directory}", node=node
         )
@@ -196,7 +196,7 @@ def busy(gang):
 def _all_processes(gang):
     found = {one.pid: one for node in range(NODES) for one in gang.processes(node)}
     for node in range(NODES):
-        files = engine_files("cg-test", node)
+        files = engine_paths("cg-test", node)
         whole = gang.sh(f'echo -n "$HOME/{files.directory}"', node=node)[1]
         for pid in engine_processes(Path(whole), Path(files.socket_directory), process_tag_of("cg-test", node)):
             with suppress(psutil.Error):
@@ -279,12 +279,12 @@ def _sleeping(gang, node, seconds="300"):
 
 
 def test_what_a_power_cut_left_is_removed_by_the_next_cluster_on_this_host(gang):
-    files = engine_files("cg-lost", 0)
+    files = engine_paths("cg-lost", 0)
     gang.sh(f"mkdir -p {files.socket_directory}; echo -n /nowhere/slurm > {files.socket_directory}/of", node=1)
     with connected_to(gang.session, gang.machine(1)) as connection, EngineNode(connection, "cg-test", 1) as node:
         node.write(Files({}, ()), b"key of another cluster")
     assert not Path(files.socket_directory).exists()
-    assert Path(engine_files("cg-test", 0).socket_directory).exists()
+    assert Path(engine_paths("cg-test", 0).socket_directory).exists()
 
 
 def test_everything_ends_and_nothing_is_left(gang):

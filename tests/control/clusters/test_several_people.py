@@ -18,7 +18,7 @@ from cloudgpu.access.slurm.remote_processes import engine_processes
 from cloudgpu.control.clusters.engine import queue_users, read_engine_state, remove_engine, set_up_engine
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.clusters.conf import process_tag_of
-from cloudgpu.core.clusters.layout import engine_files
+from cloudgpu.core.clusters.layout import engine_paths
 from cloudgpu.errors import InvalidRequest
 from tests.control.clusters.gang import Gang, needs_slurm, until
 from tests.core.machines import machine
@@ -124,7 +124,7 @@ def test_others_read_the_settings_and_never_the_key(rooted):
         check_refused(rooted)
         return
     for node in range(2):
-        short = Path(engine_files(CLUSTER, node).socket_directory)
+        short = Path(engine_paths(CLUSTER, node).socket_directory)
         modes = {one.name: oct(one.stat().st_mode & 0o777) for one in short.iterdir() if one.is_file()}
         assert (modes["slurm.conf"], modes["job-environment"], modes["task-prolog"]) == ("0o644", "0o644", "0o755")
         assert oct(short.stat().st_mode & 0o777) == oct(short.parent.stat().st_mode & 0o777) == "0o711"
@@ -143,7 +143,7 @@ def test_the_end_ends_everybodys_jobs_and_leaves_nothing(rooted):
     assert rooted.engine_processes() == {}
     assert not any(one.is_running() for one in sleeps)
     for node in range(2):
-        files = engine_files(CLUSTER, node)
+        files = engine_paths(CLUSTER, node)
         assert not Path(files.socket_directory).exists()
         assert engine_processes(Path("/nowhere"), Path(files.socket_directory), process_tag_of(CLUSTER, node)) == []
 

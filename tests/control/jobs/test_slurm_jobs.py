@@ -34,7 +34,7 @@ from cloudgpu.control.jobs.watch import reconcile_to_end
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.session.session import all_jobs
-from cloudgpu.core.clusters.layout import cluster_id, engine_files, rank
+from cloudgpu.core.clusters.layout import cluster_id, engine_paths, rank
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.shares import IDLE, machine_assignments
 from cloudgpu.errors import InvalidRequest
@@ -66,7 +66,7 @@ class Train(Bench):
         run(connection, ("pwd",), stdin=None, stdout=out, stderr=BytesIO())
         connection.close()
         self.there = Path(out.getvalue().decode().strip())
-        conf = self.there / engine_files(cluster_id(self.nodes[0])).conf
+        conf = self.there / engine_paths(cluster_id(self.nodes[0])).conf
         self.slurm_environ = {**os.environ, "SLURM_CONF": str(conf)}
 
     def slurm(self, *words):

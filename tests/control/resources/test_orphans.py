@@ -65,7 +65,7 @@ def test_the_disk_of_a_machine_that_was_taken_is_left_over_with_its_launch_and_s
     (disk,) = [one for one in found(lab) if one.what == Kind.DISK]
     assert (disk.origin.id, disk.origin.name, disk.origin.owner) == (row.id, "otter", "ada")
     assert lab.clock() - disk.since == timedelta(hours=2)
-    assert (disk.do, disk.why, disk.way) == (Cleanup.REMOVE, "otter has ended by itself", "cloudgpu start otter")
+    assert (disk.do, disk.why, disk.command) == (Cleanup.REMOVE, "otter has ended by itself", "cloudgpu start otter")
 
 
 def test_what_has_no_known_price_is_said_to_have_none_and_is_in_no_sum(lab):
@@ -218,7 +218,7 @@ def test_a_stopped_machine_is_shown_and_ended_only_where_that_is_said(lab):
     stop(lab.session, row, why="lunch")
     lab.later(days=2)
     machine = found(lab)[-1]
-    assert (machine.what, machine.do, machine.way) == ("stopped_machine", Cleanup.STAY, "cloudgpu down heron")
+    assert (machine.what, machine.do, machine.command) == ("stopped_machine", Cleanup.STAY, "cloudgpu down heron")
     cleans(lab, older_than=DAY)
     assert lab.cloud.get(row.provider_id).state is State.STOPPED
     assert kinds(found(lab, stopped_older_than=timedelta(days=3)), Cleanup.END) == []
@@ -256,7 +256,7 @@ def test_a_machine_that_was_shut_down_from_inside_is_shown_as_billed(lab):
     lab.cloud.shut_down(row.provider_id)
     lab.later(hours=2)
     (machine,) = found(lab, stopped_older_than=timedelta(hours=1))
-    assert (machine.what, machine.way) == ("allocated_machine", "cloudgpu stop heron")
+    assert (machine.what, machine.command) == ("allocated_machine", "cloudgpu stop heron")
     stop(lab.session, lab.session.ledger.machine(row.id), why="its bill")
     assert [one.what for one in found(lab)] == ["stopped_machine"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 from cloudgpu.core.clusters.conf import Node, files_of, gres_conf, plan_digest, slurm_conf
-from cloudgpu.core.clusters.layout import engine_files, socket_directory_of
+from cloudgpu.core.clusters.layout import engine_paths, socket_directory_of
 from cloudgpu.core.clusters.nodes import Ports
 from tests.core.clusters.saying import node
 
@@ -23,7 +23,7 @@ def test_every_node_is_in_the_file_with_what_it_said():
         "NodeName=train-0 NodeHostname=box0 NodeAddr=10.0.0.5 Port=6818 CPUs=32 RealMemory=121600 Gres=gpu:8 State=UNKNOWN",  # noqa: E501
         "NodeName=train-1 NodeHostname=box1 NodeAddr=10.0.0.6 Port=6818 CPUs=16 RealMemory=60800 State=UNKNOWN",
     ]
-    assert f"AuthInfo=socket={engine_files('cg-1', 1).munge_socket}" in lines
+    assert f"AuthInfo=socket={engine_paths('cg-1', 1).munge_socket}" in lines
     assert "SlurmdParameters=config_overrides" not in lines  # a node that comes with less is drained, as it should be
 
 
@@ -69,11 +69,11 @@ def test_a_tasks_environment_is_made_by_sh_alone(tmp_path):
         for number, path in enumerate((f"/m0/bin:{tmp_path}:/usr/bin:/bin", "/m1/bin:/usr/bin:/bin"))
     ]
     files = files_of("cg-1", gang(*facts), 1)
-    at = there / engine_files("cg-1", 1).directory
+    at = there / engine_paths("cg-1", 1).directory
     at.mkdir(parents=True)
     short = str(tmp_path / "short")
     for name, text in files.texts.items():
-        (at / name).write_text(text.replace(engine_files("cg-1", 1).socket_directory, short))
+        (at / name).write_text(text.replace(engine_paths("cg-1", 1).socket_directory, short))
     (tmp_path / "short").mkdir()
     (tmp_path / "scontrol").write_text("#!/bin/sh\necho train-0\necho train-1\n")
     (tmp_path / "scontrol").chmod(0o755)

@@ -146,9 +146,9 @@ def test_a_stopped_machine_costs_what_is_paid_beside_it_and_one_that_is_still_al
     )
     stopped = row(state="stopped", billed=False, attached_costs=beside, price=hourly(1_000_000_000))
     (one,) = orphans([], known(stopped))
-    assert (one.what, one.cost.per_month, one.way) == ("stopped_machine", Money.usd("5.12"), "cloudgpu down otter")
+    assert (one.what, one.cost.per_month, one.command) == ("stopped_machine", Money.usd("5.12"), "cloudgpu down otter")
     (one,) = orphans([], known(stopped._replace(billed=True)))
-    assert (one.what, one.cost.per_month, one.way) == (
+    assert (one.what, one.cost.per_month, one.command) == (
         "allocated_machine",
         Money.usd("738.77"),
         "cloudgpu stop otter",

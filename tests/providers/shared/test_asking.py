@@ -17,4 +17,4 @@ def test_a_part_that_goes_on_answering_is_read_to_its_end():
             send_heartbeat()
         return f"all of {region}"
 
-    assert gather(["north"], pages, patience=SILENT_S, grace=0) == ["all of north"]
+    assert gather(["north"], pages, answer_timeout_s=SILENT_S, grace=0) == ["all of north"]

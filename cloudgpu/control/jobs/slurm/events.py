@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.clusters.layout import cluster_id, engine_files
+from cloudgpu.core.clusters.layout import cluster_id, engine_paths
 from cloudgpu.core.clusters.queue import read_records
 from cloudgpu.core.events import job_events
 from cloudgpu.core.values.times import iso
@@ -94,7 +94,7 @@ def read_completion_log(connection: Connection, machine: Machine) -> tuple[str, 
     """
     from cloudgpu.access.ssh.execute import run
 
-    path, out = engine_files(cluster_id(machine)).records, BytesIO()
+    path, out = engine_paths(cluster_id(machine)).records, BytesIO()
     script = f'date +%z; tail -c {MAX_BYTES} "$HOME/{path}" 2>/dev/null || true'
     run(connection, ("sh", "-c", script), stdin=None, stdout=out, stderr=BytesIO())
     zone = _ZONE_LINE.search(text := out.getvalue().decode("utf-8", "replace"))

@@ -17,7 +17,7 @@ from cloudgpu.control.jobs.inputs.request import RunRequest
 from cloudgpu.control.session.session import Session, all_jobs, living_machines
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.forecast import burn_rate, open_usages
-from cloudgpu.core.clusters.layout import cluster_id, engine_files, engine_of_machine, in_order
+from cloudgpu.core.clusters.layout import cluster_id, engine_of_machine, engine_paths, in_order
 from cloudgpu.core.events.job_events import SlurmRecord
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.shares import elements_of, minutes_within
@@ -270,7 +270,7 @@ def submission_options(session: Session, job: Job, record: SlurmRecord) -> dict[
     head_node = members[0] if members else None
     if job.gang_size > 1 and head_node is not None:
         record = {**record, "minutes": _gang_time_limit_minutes(job, head_node, session.clock())}
-    files = None if record["cluster"] is None else engine_files(record["cluster"])
+    files = None if record["cluster"] is None else engine_paths(record["cluster"])
     is_remote = head_node is not None and head_node.provider != "local"
     return {
         **{key: value for key, value in record.items() if key not in ("cluster", "members")},

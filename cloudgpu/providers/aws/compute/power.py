@@ -222,7 +222,7 @@ def get_many(aws: Aws, machine_ids: Sequence[str]) -> MachinesById:
         list(ids_by_region),
         lambda region: _read_instances(aws, region, ids_by_region[region]),
         MAX_PARALLEL,
-        patience=aws.timeouts.read_s,
+        answer_timeout_s=aws.timeouts.read_s,
     )
     for (region, native_ids), region_answer in zip(ids_by_region.items(), by_region, strict=True):
         if isinstance(region_answer, AnswerTimeout):

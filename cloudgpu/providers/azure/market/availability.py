@@ -119,7 +119,7 @@ def available(azure: Azure, requirements: Requirements) -> Availability:
     if not regions:
         return Availability(())
     answers, unanswered = ask_each(
-        regions, lambda region: skus(azure, region), MAX_PARALLEL, patience=azure.timeouts.change_s
+        regions, lambda region: skus(azure, region), MAX_PARALLEL, answer_timeout_s=azure.timeouts.change_s
     )
     configurations = tuple(
         configuration

@@ -45,7 +45,7 @@ def price_list(settings: ProviderSettings) -> PriceList:
         _regions(settings),
         lambda region: price_part(_items_of(price_api, region), region, settings.clock()),
         MAX_PARALLEL,
-        patience=PAGE_TIMEOUT_S,
+        answer_timeout_s=PAGE_TIMEOUT_S,
     )
     return PriceList("azure", tuple(answers.values()), unanswered)
 
@@ -182,16 +182,16 @@ def _tier_start(item: Item) -> float:
     return float(minimum) if isinstance(minimum, int | float) else 0.0
 
 
-SPOT_VALID_FOR = timedelta(days=90)  # of a spot price in the dated list
+SPOT_VALID_FOR = timedelta(days=90)  # of a spot price in the catalogue
 PriceKey = tuple[str, str]  # size and region
 
 
 def prices(azure: Azure, offers: Sequence[MachineConfiguration]) -> list[Price | None]:
     """Return one price per offer, in order; None where none is known: a spot price is never estimated.
 
-    One call per size and region that the dated list lacks, or of which it has an old spot price (`SPOT_VALID_FOR`):
+    One call per size and region that the catalogue lacks, or of which it has an old spot price (`SPOT_VALID_FOR`):
     those move from month to month (Microsoft Learn, "Use Azure Spot Virtual Machines"). Where the
-    Retail Prices API does not answer, the dated price is returned, if there is one.
+    Retail Prices API does not answer, the catalogue's dated price is returned, if there is one.
     """
     listed_prices = [listed_price(KIND, one.instance_type, one.region, one.market) for one in offers]
     oldest_valid_at = azure.clock() - SPOT_VALID_FOR

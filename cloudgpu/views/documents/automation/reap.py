@@ -1,7 +1,7 @@
 """The document of `reap`."""
 
 from cloudgpu.views.documents.automation.activity import ReapVerdict, WhyDocument
-from cloudgpu.views.documents.parts import AccountAnswers, MachineInRun, ReapAction, Time, UnansweredScope
+from cloudgpu.views.documents.parts import AccountCoverage, MachineInRun, ReapAction, Time, UnansweredScope
 
 
 class MachineDecision(ReapVerdict):
@@ -71,7 +71,7 @@ class UnconfirmedAction(MachineInRun):
     """Why that was not done, or is not verified."""
 
 
-class ReapDocument(AccountAnswers):
+class ReapDocument(AccountCoverage):
     """A run of the reaper over all machines."""
 
     started_at: Time

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypedDict
 
 from cloudgpu.core.resources.orphan import Cleanup as _Do
 from cloudgpu.views.documents.machines.machines import RetainedPart
-from cloudgpu.views.documents.parts import AccountAnswers, Fault, OfAccount, Time, UnansweredScope, Usd
+from cloudgpu.views.documents.parts import AccountCoverage, Fault, OfAccount, Time, UnansweredScope, Usd
 
 OrphanAction = Annotated[str, _Do]
 OrphanKind = Annotated[
@@ -119,7 +119,7 @@ class Orphan(OfAccount):
     """With `--snapshot`: the image that is made of it before it is removed."""
 
 
-class OrphansDocument(AccountAnswers):
+class OrphansDocument(AccountCoverage):
     """Orphaned resources."""
 
     orphans: list[Orphan]

@@ -57,9 +57,9 @@ class LiveTrial(TypedDict):
     instance_type: str
     """What was planned."""
     region: str
-    """Where."""
+    """The region in which it was planned."""
     zone: str
-    """Where."""
+    """The zone in which it was planned."""
     stages: list[LiveStage]
     """In the order in which they were done."""
     cost_usd: Usd | None
