@@ -133,20 +133,13 @@ def _speed_sentences(facts: CompareFacts) -> Iterator[str]:
     if speed_bases:
         yield f"Hours are scaled by speed at {facts.workload}: {first_few(speed_bases)}."
     memory = facts.desktop_memory
-    larger_gpus = (
-        {}
-        if memory is None
-        else {machine.gpu: machine.memory_gib for machine in machines if (machine.memory_gib or 0) > memory}
-    )
-    if larger_gpus:
-        hours = sum(
-            sum(gpu_seconds_by_day(machine, Case.EXPECTED).values())
-            for machine in machines
-            if machine.gpu in larger_gpus
-        )
+    too_large = [] if memory is None else [machine for machine in machines if (machine.memory_gib or 0) > memory]
+    if too_large:
+        hours = sum(sum(gpu_seconds_by_day(machine, Case.EXPECTED).values()) for machine in too_large)
+        gpus = sorted({(machine.gpu, machine.memory_gib or 0) for machine in too_large})
         yield (
             f"What needs more than {memory:g} GiB does not fit the desktop's GPU: {hours_text(hours)} of work were on "
-            f"{first_few([f'{gpu} ({size:g} GiB)' for gpu, size in sorted(larger_gpus.items())])}."
+            f"{first_few([f'{gpu} ({size:g} GiB)' for gpu, size in gpus])}."
         )
 
 

@@ -150,6 +150,25 @@ def test_of_own_machines_is_said_what_nobody_knows():
     assert nothing == "Your own machines ran for 4.0 hours of which nobody knows whether they were work."
 
 
+def test_of_gpus_with_one_name_only_those_that_are_too_large_for_the_desktop_are_said_to_be():
+    story = a_story()
+    (machine,) = story.history.machines
+    sizes = (4.0, 24.0, 48.0)  # GiB; the desktop's GPU has 24
+    machines = [replace(machine, name=f"m{size:g}", gpu="A10", memory_gib=size) for size in sizes]
+    (said,) = [
+        text
+        for text in assumptions(of(replace(story.history, machines=machines)), AmountFormat())
+        if "does not fit the desktop's GPU" in text
+    ]
+    (alone,) = [
+        text
+        for text in assumptions(of(replace(story.history, machines=machines[2:])), AmountFormat())
+        if "does not fit the desktop's GPU" in text
+    ]
+    assert said == alone
+    assert said.endswith("of work were on A10 (48 GiB).")
+
+
 def test_a_sum_that_is_the_purchase_as_it_is_shown_is_not_told_twice():
     story = of()
     minute = replace(story.history, end=story.history.begin + timedelta(minutes=1), cloud={}, machines=[])
