@@ -33,7 +33,7 @@ def summary(document: ReportDocument) -> list[str]:
         *_stale_sentences(document, zone_format),
         *filter(None, [document["comparison"].get("sentence")]),  # with a desktop
         *_burn_sentences(document, amounts),
-        *_budget_sentences(document, amounts),
+        *_budget_sentences(document, amounts, zone_format),
         *_prepaid_sentences(document, amounts, zone_format),
         *_idle_sentences(document, amounts),
         *_savings_sentences(document, amounts),
@@ -121,14 +121,13 @@ def _burn_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[str]
     yield f"Now it costs {amounts.prose(burn['usd_per_hour'], 2)} an hour{projection_text}."
 
 
-def _budget_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
+def _budget_sentences(document: ReportDocument, amounts: Amounts, zone_format: ZoneFormat) -> Iterator[str]:
     for budget in document["budgets"]:
         if Decimal(budget["remaining_usd"]) <= 0:
             yield f"The budget {budget['name']} of {_prose(amounts, budget['limit_usd'])} is used up."
         elif budget["exhausted_at"] is not None:
-            at = from_iso(budget["exhausted_at"])
             yield (
-                f"The budget {budget['name']} is empty on {at:%Y-%m-%d} at this rate: "
+                f"The budget {budget['name']} is empty on {zone_format.date(budget['exhausted_at'])} at this rate: "
                 f"{_prose(amounts, budget['remaining_usd'])} of {_prose(amounts, budget['limit_usd'])} are left."
             )
 

@@ -370,6 +370,13 @@ def test_the_report_of_a_real_ledger_is_a_page(tmp_path, monkeypatch):
     }
 
 
+def test_the_day_on_which_a_budget_is_empty_is_one_of_the_reports_zone():
+    document = pages.three_months(tz="Asia/Seoul")
+    document["budgets"] = [pages.budget("lab", "400", "151.2", "2026-11-28T20:30:00.000000Z")]
+    (said,) = [sentence for sentence in summary(document) if "The budget lab" in sentence]
+    assert "is empty on 2026-11-29 at this rate" in said
+
+
 def test_what_ends_without_a_price_have_saved_is_not_known():
     document = pages.three_months()
     document["savings"]["stops"] |= {"number": 1, "usd": None, "without_price": 1}
