@@ -22,7 +22,7 @@ from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.control.jobs.watch import reconcile_all
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
-from cloudgpu.core.clusters.layout import cluster_id, engine_files
+from cloudgpu.core.clusters.layout import cluster_id, engine_paths
 from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.model.instances import State as Phase
@@ -217,7 +217,7 @@ def test_what_a_shell_prints_by_itself_is_no_part_of_slurms_log(desk, tmp_path, 
     try:
         with connect(server.start().pin().target, timeout=10) as connection:
             assert read_completion_log(connection, machine) == ("", behind)
-            log = server.home / engine_files(cluster_id(machine)).records
+            log = server.home / engine_paths(cluster_id(machine)).records
             log.parent.mkdir(parents=True)
             log.write_text("JobId=1 UserId=ada(1000)\n")
             assert read_completion_log(connection, machine) == ("JobId=1 UserId=ada(1000)\n", behind)
