@@ -21,7 +21,14 @@ from cloudgpu.core.resources.orphan import STARTABLE_STATES
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.naming import NAME, NAME_RULE, closest_match, did_you_mean, tag_value
 from cloudgpu.core.values.times import iso
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
+from cloudgpu.errors import (
+    CloudgpuError,
+    InstanceNotFound,
+    InvalidRequest,
+    LedgerUnavailable,
+    ProviderUnavailable,
+    StopUnproved,
+)
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasResources, Imageable
 from cloudgpu.providers.attached_costs import resource_rate
@@ -184,7 +191,10 @@ def _unproved_error(resource: ProviderResource, last_state: str) -> StopUnproved
 def wait_until_gone(
     session: Session, result_if_gone: Callable[[], Result | None], timeout_error: Callable[[str], CloudgpuError]
 ) -> Result:
-    """Return what `result_if_gone` returns once it is not None; raise `timeout_error` of the last message."""
+    """Return what `result_if_gone` returns once it is not None; raise `timeout_error` of the last message.
+
+    LedgerUnavailable is raised at once: waiting longer for the provider does not help.
+    """
     return poll_until(
         result_if_gone,
         timeout_error,
@@ -192,6 +202,7 @@ def wait_until_gone(
         clock=session.clock,
         pause=session.pause,
         last_message="it is still there",
+        raised_at_once=(LedgerUnavailable,),
     )
 
 
@@ -200,7 +211,7 @@ def wait_until_saved(
     image_if_ready: Callable[[], ProviderResource | None],
     timeout_error: Callable[[str], CloudgpuError],
 ) -> ProviderResource:
-    """Return what `image_if_ready` returns once it is not None; raise `timeout_error` of the last message."""
+    """Return what `image_if_ready` returns once it is not None; raise as `wait_until_gone`."""
     return poll_until(
         image_if_ready,
         timeout_error,
@@ -210,6 +221,7 @@ def wait_until_saved(
         last_message="it is still being made",
         first_s=0.5,
         longest_s=MAX_PAUSE_S,
+        raised_at_once=(LedgerUnavailable,),
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import resource
+from datetime import timedelta
+
 import pytest
 
-from cloudgpu.control.resources.named import save_image
+from cloudgpu.control.resources.named import remove, save_image
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 
 
 def test_no_image_is_saved_while_it_is_not_known_whether_its_name_is_free(lab):
@@ -30,3 +33,27 @@ def test_an_image_that_another_machine_has_got_meanwhile_is_not_returned_as_the_
     lab.cloud.fail_next("save_image", save_another)
     with pytest.raises(InvalidRequest, match="There is an image called keras already"):
         save_image(lab.session, owl, "keras")
+
+
+@pytest.fixture
+def fill():
+    """Return what takes all room from the ledger's file; the fake cloud's file is smaller."""
+    soft, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, most))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, most))
+
+
+def test_an_image_that_cannot_be_recorded_is_not_waited_for_as_if_it_were_in_the_making(lab, fill):
+    fox, begun = lab.up(name="fox").machine, lab.clock()
+    lab.cloud.fail_next("save_image", fill)
+    with pytest.raises(LedgerUnavailable):
+        save_image(lab.session, fox, "keras")
+    assert lab.clock() - begun < timedelta(minutes=1)
+
+
+def test_a_removal_that_cannot_be_recorded_is_not_called_unproved(lab, fill):
+    image = save_image(lab.session, lab.up(name="fox").machine, "keras")
+    lab.cloud.fail_next("remove", fill)
+    with pytest.raises(LedgerUnavailable):
+        remove(lab.session, image)
+    assert lab.cloud.calls["remove"] == 1
