@@ -39,6 +39,11 @@ def save(directory: Path, attempt: Attempt) -> None:
         ) from error
 
 
+def exists(directory: Path, token: str) -> bool:
+    """Return whether this client has a saved call of this token, which may be one that cannot be read."""
+    return any(directory.glob(f"{token}.*.json"))
+
+
 def load(directory: Path, token: str) -> Attempt | None:
     """Return the saved call of this token, or None when this client has none."""
     path = next(directory.glob(f"{token}.*.json"), None)

@@ -252,7 +252,7 @@ def is_too_early(session: Session, machine: Machine, rule: TokenRule, now: datet
     For an attempt of another computer the time is longer by MAX_CLOCK_SKEW, because that computer's clock may differ.
     """
     proves_after = rule.listing_proves_after
-    if proves_after and saved_calls.load(session.home.attempts, not_none(machine.token)) is None:
+    if proves_after and not saved_calls.exists(session.home.attempts, not_none(machine.token)):
         proves_after += MAX_CLOCK_SKEW
     return now - from_iso(machine.intended_at) < proves_after
 

@@ -13,6 +13,7 @@ from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage import opening as sessions
 from cloudgpu.core.model.launch import Setup
 from cloudgpu.core.values.times import iso
+from cloudgpu.errors import LaunchUncertain
 
 
 @pytest.fixture
@@ -136,3 +137,20 @@ def test_the_request_of_a_spot_machine_that_a_listing_lacks_and_that_has_ended_i
     assert lab.cloud.calls["terminate"] == asked + 1
     assert [one for one in result.sentences if "its request, which would launch the next, is cancelled" in one]
     assert lab.session.ledger.machine(row.id).terminated_at is not None
+
+
+def test_a_saved_call_that_cannot_be_read_keeps_no_sync_from_settling_it(make_lab):
+    lab = make_lab("lag_s = 300")
+    lab.up(name="fox", key="fox")
+    lab.cloud.lose_reply("launch")
+    with pytest.raises(LaunchUncertain):
+        lab.up(name="owl", key="owl")
+    (owl,) = [row for row in lab.rows() if row.launch_status == "open"]
+    (file,) = lab.session.home.attempts.glob(f"{owl.token}.*")
+    file.write_text("{}")
+    lab.later(seconds=1)
+    result = sync_all(lab.session)
+    assert [one for one in result.sentences if one.startswith("owl: the outcome of an interrupted launch is not known")]
+    lab.later(seconds=301)
+    sync_all(lab.session)
+    assert lab.session.ledger.machine(owl.id).launch_status == "made"
