@@ -10,10 +10,12 @@ from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from tests.clouds.aws import quotas, types
+from tests.clouds.aws.errors import AwsError
 from tests.clouds.aws.model import Model
 
 USER_DATA_BYTES = 16_384
 LARGEST_GB = 16_384
+FILTER_VALUES = 200
 
 
 def launch(model: Model, backend: Any, params: Any) -> None:
@@ -26,6 +28,14 @@ def launch(model: Model, backend: Any, params: Any) -> None:
     _architecture(image, params)
     _disks(image, params)
     quotas.check(model, backend, params)
+
+
+def filters(params: Any) -> None:
+    """Raise what EC2 says to a filter with too many values (EC2 API Reference, "Filtering": 200 in one call)."""
+    values = sum(len(one.get("Values") or ()) for one in params.get("Filters") or ())
+    if values > FILTER_VALUES:
+        said = f"The maximum number of filter values specified on a single call is {FILTER_VALUES}"
+        raise AwsError("FilterLimitExceeded", said)
 
 
 def zone_of(backend: Any, params: Any) -> str | None:

@@ -238,6 +238,8 @@ class AwsServer:
             return _json(scheduler.answer(self.model, call))
         if call.service == "budgets" and call.action == "DescribeSubscribersForNotification":
             return _json(budgets.subscribers(call.parameters))
+        if call.service == "ec2":
+            checks.filters(call.parameters)
         self._furnish(call)
         if call.action in types.CALLS:
             place = call.action, call.region, json.dumps(call.parameters, sort_keys=True)

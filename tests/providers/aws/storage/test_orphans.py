@@ -33,6 +33,19 @@ def test_a_region_costs_six_calls(aws, tmp_path):
     assert Counter(made) == {(f"Describe{what}", region): 1 for what in wanted for region in ("us-east-1", "eu-west-1")}
 
 
+def test_a_region_with_more_placement_groups_than_a_filter_takes_hides_nothing(aws, cloud):
+    tags = [{"Key": key, "Value": value} for key, value in TAGS.items()]
+    specification = [{"ResourceType": "placement-group", "Tags": tags}]
+    for number in range(201):
+        client().create_placement_group(
+            GroupName=f"cloudgpu-{number}", Strategy="spread", TagSpecifications=specification
+        )
+    machine(Placement={"GroupName": "cloudgpu-200"})
+    groups = of_kind(cloud, Kind.PLACEMENT_GROUP)
+    assert len(groups) == 201
+    assert [one.name for one in groups if one.attached_to] == ["cloudgpu-200"]
+
+
 def test_a_request_that_holds_a_machine_which_ec2_has_stopped_is_not_free(aws, cloud):
     """Whoever cancels it ends that machine, and what is on its disk is lost."""
     id_ = machine(market=Market.SPOT, persistent=True)
