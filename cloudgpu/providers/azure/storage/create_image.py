@@ -14,6 +14,7 @@ what is not supported): its image is made in a gallery.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -57,15 +58,20 @@ def save_image(azure: Azure, source_id: str, name: str, tags: Mapping[str, str])
     _check_ours(snapshot, snapshot_ref, tags)
     if provisioning_state(snapshot) == "failed":
         disks.delete(azure, snapshot_ref)
-        return disks.snapshot(azure, snapshot)
+        return _unfinished(azure, snapshot)
     if not _is_copied(snapshot):
-        return disks.snapshot(azure, snapshot)
+        return _unfinished(azure, snapshot)
     image_tags = {**tags, disks.TAG_MADE_AT: str(int(azure.clock().timestamp()))}
     if TAG_TRUSTED not in (snapshot.get("tags") or {}):
         return disks.image(azure, _create_managed_image(azure, snapshot, image_ref, image_tags))
     gallery.begin_image(azure, str(snapshot["id"]), name, region, image_tags)
     gallery_image = gallery.read(azure, gallery.definition_name(name, region))
-    return disks.snapshot(azure, snapshot) if gallery_image is None else disks.image(azure, gallery_image)
+    return _unfinished(azure, snapshot) if gallery_image is None else disks.image(azure, gallery_image)
+
+
+def _unfinished(azure: Azure, snapshot: Raw) -> ProviderResource:
+    """Return the snapshot of an image that is still to be made: however complete it is, the image is not ready."""
+    return replace(disks.snapshot(azure, snapshot), ready=False)
 
 
 def _finish_image(azure: Azure, image: Raw, snapshot_ref: ResourceRef, tags: Mapping[str, str]) -> ProviderResource:
@@ -149,7 +155,11 @@ def _create_managed_image(azure: Azure, snapshot: Raw, image_ref: ResourceRef, t
     }
     _send_put(azure, azure.compute.images, image_ref, body)
     created = disks.read(azure, image_ref)
-    return created or {**body, "id": refs.azure_id(azure.subscription, image_ref), "name": image_ref.name}
+    if created is not None:
+        return created
+    properties_now = {**properties_of(body), "provisioningState": "Creating"}  # accepted, and not shown yet
+    id_ = refs.azure_id(azure.subscription, image_ref)
+    return {**body, "id": id_, "name": image_ref.name, "properties": properties_now}
 
 
 def _send_put(azure: Azure, operations: Any, ref: ResourceRef, body: Raw) -> None:

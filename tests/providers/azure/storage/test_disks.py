@@ -173,10 +173,21 @@ def test_a_snapshot_of_which_nothing_is_copied_yet_makes_no_image(account, azure
     azure = account()
     launch(sdk)
     snapshot = begun(azure, azure_arm)
-    assert imaging.save_image(azure, ID, "tuned-1", IMAGE).kind is Kind.SNAPSHOT
+    step = imaging.save_image(azure, ID, "tuned-1", IMAGE)
+    assert (step.kind, step.ready) == (Kind.SNAPSHOT, False)  # whoever saves goes on until it is ready
     assert not azure_arm.called("Images.CreateOrUpdate")
     snapshot["completionPercent"] = 100.0
     assert saved(azure, azure_arm).name == "tuned"
+
+
+def test_an_image_that_cannot_be_seen_at_once_is_not_ready(account, azure_arm, sdk):
+    azure = account()
+    launch(sdk)
+    begun(azure, azure_arm)["completionPercent"] = 100.0
+    azure_arm.faults.add("Images.Get", error="ResourceNotFound", status=404, times=2)  # before and after it is made
+    step = imaging.save_image(azure, ID, "tuned-1", IMAGE)
+    assert (step.kind, step.ready, len(azure_arm.called("Images.CreateOrUpdate"))) == (Kind.IMAGE, False, 1)
+    assert saved(azure, azure_arm).id == step.id
 
 
 def test_a_snapshot_of_another_machine_under_the_name_makes_no_image_of_this_one(account, azure_arm, sdk):
