@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.billing.rates import Rate
     from cloudgpu.core.events.bodies import ReceivedTraffic
+    from cloudgpu.ledger.log.base import View
 
 STATUS_COMMAND = '"$HOME"/.cloudgpu/agent status'
 MAX_STATUS_BYTES = 1_000_000  # of the agent's answer
@@ -38,11 +39,20 @@ def is_traffic_charged(machine: Machine) -> bool:
 
 
 def record_traffic(session: Session, machine: Machine, status: Mapping[str, Any]) -> None:
-    """Record the bytes that a machine's agent has counted since the last time, where traffic is charged."""
-    machine = session.ledger.machine(machine.id) or machine
-    draft = traffic_event(machine, status, session.clock()) if is_traffic_charged(machine) else None
-    if draft is not None:
-        session.ledger.append([draft])
+    """Record the bytes that a machine's agent has counted since the last time, where traffic is charged.
+
+    What is new is computed under the ledger's lock: another process may have recorded the same bytes just now.
+    """
+    if not is_traffic_charged(machine):
+        return
+    now = session.clock()
+
+    def build_events(view: View) -> Sequence[Draft]:
+        draft = traffic_event(view.machine(machine.id) or machine, status, now)
+        return [] if draft is None else [draft]
+
+    if build_events(session.ledger):
+        session.ledger.decide(build_events)
 
 
 def traffic_event(machine: Machine, status: Mapping[str, Any], now: datetime) -> Draft | None:

@@ -84,6 +84,23 @@ def test_what_came_in_is_billed_once_also_after_a_count_in_which_nothing_did(lab
     assert money(traffic_cost(machine)[1] - before) == Money(30_000_000 + 20_000_000)  # a GB out, then a GB in
 
 
+def test_two_processes_that_read_the_counter_at_once_bill_its_bytes_once(lab):
+    machine = up(lab)
+    lab.later(minutes=20)
+
+    others = [lambda: record_traffic(lab.opened(), machine, says(lab, 2 * GB, 5 * GB))]
+
+    class ReadWhileAnotherRecords(dict):
+        def get(self, name, default=None):
+            if name == "heartbeat" and others:
+                others.pop()()
+            return super().get(name, default)
+
+    status = ReadWhileAnotherRecords(says(lab, 2 * GB, 5 * GB) | {"heartbeat": lab.clock().timestamp() - 1})
+    record_traffic(lab.session, machine, status)
+    assert money(traffic_cost(lab.session.ledger.machine(machine.id))[1]) == Money(160_000_000)
+
+
 def test_a_count_that_has_nothing_new_is_no_line_and_one_that_began_anew_counts_from_nothing(lab):
     machine = counted(lab, up(lab), GB, GB)
     assert traffic_event(machine, says(lab, GB, GB), lab.clock()) is None
