@@ -249,7 +249,7 @@ def _open_usages(machine: Machine) -> tuple[list[_SimpleUsage], list[_ComplexUsa
 
 
 def _billed_parts(usage: Usage) -> tuple[int, _Lengths, list[_Part]]:
-    """Return an open usage as `Exposure.uses` has it: `billing.max_cost_intervals` of it, at any time."""
+    """Return an open usage as `Exposure.complex_uses` has it: its `charges.max_cost_intervals`, at any time."""
     rule_key = usage.provider, usage.market, usage.resource, usage.licence
     (unit, upper_bounds), begin = _billing(*rule_key, usage.per), parse_us(usage.begin)
     if has_one_price(usage) and not usage.maybe_since:

@@ -30,7 +30,10 @@ Outcome = Literal["made", "refused", "void"]
 
 
 class RequestedBy(TypedDict, total=False):
-    """In a team: `whose` machine it is, and by which right another member acted (`control.team.authorization.by`)."""
+    """In a team: `whose` machine it is, and by which right another member acted.
+
+    `control.team.authorization.requested_by` makes it.
+    """
 
     whose: str
     right: str

@@ -1,6 +1,6 @@
 """Meters what is billed without a running machine: retained resources, named volumes and images, and traffic.
 
-The meter (`metering.new`) holds usages as plain JSON values: here is how one is made, opened and ended.
+The meter (`metering.new_meter`) holds usages as plain JSON values: here is how one is made, opened and ended.
 """
 
 from __future__ import annotations
