@@ -51,7 +51,7 @@ def configuration_of_instance(instance: Instance) -> MachineConfiguration:
 
 
 def on_demand_of(session: Session, offer: Offer, other_offers: Sequence[Offer] = ()) -> Price | None:
-    """Return what the same machine costs on demand in its region; None where that is not known.
+    """Return what the same machine costs on demand in its account and region; None where that is not known.
 
     Looks in the `other_offers`, then asks the provider, then reads the dated list. An error of the provider
     does not stop a launch.
@@ -59,13 +59,10 @@ def on_demand_of(session: Session, offer: Offer, other_offers: Sequence[Offer] =
     configuration = offer.configuration
     if configuration.market is Market.ON_DEMAND:
         return offer.price
+    wanted = (Market.ON_DEMAND, configuration.account, configuration.instance_type, configuration.region)
     for other in other_offers:
-        other_configuration = other.configuration
-        if (other_configuration.market, other_configuration.instance_type, other_configuration.region) == (
-            Market.ON_DEMAND,
-            configuration.instance_type,
-            configuration.region,
-        ):
+        found = other.configuration
+        if (found.market, found.account, found.instance_type, found.region) == wanted:
             return other.price
     return list_price(session, replace(configuration, market=Market.ON_DEMAND))
 

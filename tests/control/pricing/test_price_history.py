@@ -9,14 +9,20 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.catalog import listed_price
-from cloudgpu.control.inputs.launch_request import UpRequest
+from cloudgpu.control.inputs.launch_request import UpRequest, parse_request
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.pricing.price_history import machines_to_price, prices_in_effect, query_prices, start_price_events
+from cloudgpu.control.pricing.price_history import (
+    machines_to_price,
+    on_demand_of,
+    prices_in_effect,
+    query_prices,
+    start_price_events,
+)
 from cloudgpu.core.events.observations import AccountPrices, price_lines
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.offers import Basis, Market, Price, Requirements, price_from_json, price_to_json
@@ -92,6 +98,16 @@ def test_what_was_agreed_up_to_a_day_gives_way_to_the_list_though_that_is_older(
     listed_then = running._replace(price=HourlyPrice.of(price_to_json(replace(listed, as_of=lab.clock()))))
     cheaper = AccountPrices(now={machine.id: replace(listed, per_hour=Money(1))})
     assert price_lines(cheaper, [listed_then], lab.clock()) == []  # an older list alone replaces no price
+
+
+def test_what_another_account_pays_on_demand_is_not_this_accounts_price(lab):
+    spot = prepare(lab.session, parse_request(gpu="v100", spot=True)).plan.offer
+    own = on_demand_of(lab.session, spot)
+    configuration = replace(spot.configuration, account="other", market=Market.ON_DEMAND)
+    theirs = replace(spot, configuration=configuration, price=replace(own, per_hour=Money(1)))
+    assert on_demand_of(lab.session, spot, [theirs]).per_hour == own.per_hour
+    mine = replace(theirs, configuration=replace(configuration, account="lab"))
+    assert on_demand_of(lab.session, spot, [theirs, mine]).per_hour == Money(1)
 
 
 def test_a_start_at_another_price_is_written_and_one_at_the_same_is_not(lab):
