@@ -185,7 +185,8 @@ def _on_a_machine(job: Job, attempt: Attempt, machine: Machine, state: ObservedS
     if state.remote is None:
         if not state.why_silent:
             return Step(JobAction.OBSERVE)
-        return _move(job, attempt, state.choice) or _unanswered(job, attempt, state.why_silent, now)
+        over_cost = None if job.cancel is not None else _over_cost(job, state.spent, JobAction.CANCEL)
+        return over_cost or _move(job, attempt, state.choice) or _unanswered(job, attempt, state.why_silent, now)
     return _by_remote_state(job, attempt, state.remote, state, now)
 
 

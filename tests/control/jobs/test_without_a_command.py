@@ -11,6 +11,7 @@ import pytest
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.control.alerts.alerts import deliver
+from cloudgpu.control.cost.cost import job_spent
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.jobs.cancel import request_cancel
 from cloudgpu.control.jobs.deadline.choice import _usable_offers
@@ -27,6 +28,7 @@ from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.model.instances import State as Phase
 from cloudgpu.core.model.launch import Setup
+from cloudgpu.core.values.money import Money
 from tests.access.sshserver import Server
 from tests.control.conftest import Lab
 from tests.control.jobs.test_capacity import ZONES, carry
@@ -238,6 +240,19 @@ def test_a_defect_in_one_job_keeps_no_other_one_from_its_end(desk):
         results = {before.name: result for before, result in reconcile_all(lab.session, {})}
     assert "Internal error: UnicodeDecodeError" in results["owl"].error.message
     assert (results["owl"].job.is_open, job_by_id(lab.session, jobs["fox"].id).is_open) == (True, False)
+
+
+def test_a_job_over_its_cost_is_ended_although_its_machine_does_not_answer(desk):
+    lab = desk("")
+    job, machine = running(lab, max_cost="5", results_wait="10m")
+    lab.later(hours=2)
+    assert job_spent(lab.session, job_by_id(lab.session, job.id)).nanos > Money.usd(5).nanos
+    carry(lab, job)
+    assert job_by_id(lab.session, job.id).cancel[0] == "over_cost"
+    for _ in range(3):
+        lab.later(minutes=11)
+        found = carry(lab, job)
+    assert (found.job.state, lab.machines()) == (State.OVER_COST, [])
 
 
 @pytest.fixture

@@ -205,6 +205,21 @@ def test_a_job_that_has_cost_its_most_is_ended_and_its_results_come_back():
     assert (world.job.outcome, world.whole) == (State.OVER_COST, {1})
 
 
+def test_a_job_that_has_cost_its_most_is_ended_also_where_its_machine_does_not_answer():
+    world = begun(World(spec(max_cost=Money.usd(2).nanos)))
+    world.write(lines.job_began("job-1", 1, None, world.now))
+    there = world.machine_of(world.job)
+    world.machines[there.id] = there._replace(state="unknown")
+    world.spent = Money.usd("1.99")
+    assert world.step().action is JobAction.WAIT
+    world.spent = Money.usd(2)
+    step = next_step(world.job, world.seen(world.job), world.now)
+    assert (step.action, step.outcome) == (JobAction.CANCEL, State.OVER_COST)
+    world.write(lines.job_cancel_requested("job-1", "over_cost", step.why, "desk", world.now))
+    until(world, JobAction.END)
+    assert (world.job.outcome, world.now - START < timedelta(minutes=15)) == (State.OVER_COST, True)
+
+
 def test_a_job_that_has_cost_its_most_gets_no_further_machine():
     world = begun(World(spec(max_cost=Money.usd(2).nanos)))
     world.vanishes()
