@@ -9,11 +9,13 @@ from datetime import datetime, timedelta
 from cloudgpu.access.jobs.program import RequestRefused
 from cloudgpu.access.jobs.remote import RemoteJob, RemoteSpec, Restored
 from cloudgpu.access.jobs.snapshot import load
+from cloudgpu.control.cost.cost import job_spent
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.settle import resolve_before_end, settle
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT
 from cloudgpu.control.jobs.buckets.data import data_transfers
 from cloudgpu.control.jobs.buckets.results import job_bucket, restore_plan
+from cloudgpu.control.jobs.plan import lifetime_within_cost
 from cloudgpu.control.jobs.slurm.gang import head_node_of, nodes_of, terminate_gang
 from cloudgpu.control.jobs.slurm.submission import submission_options
 from cloudgpu.control.jobs.store import directory_of
@@ -32,6 +34,7 @@ from cloudgpu.core.jobs.stored import VOLUME, folder, volume_of
 from cloudgpu.core.jobs.transfers import Transfers
 from cloudgpu.core.model.buckets import bucket_address
 from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import InvalidRequest, NoCapacity, Unreachable
 
@@ -61,11 +64,13 @@ def _prepare_launch(session: Session, job: Job, attempt: Attempt) -> PreparedLau
     options = launch_options_of(job, attempt, session.clock())
     name_and_key: dict[str, str] = {"name": _machine_name(job, attempt), "key": attempt.key or ""}
     prepared = prepare(session, parse_request(**options, **name_and_key))  # type: ignore[arg-type]
-    if (
-        attempt.market != "spot"
-        or prepared.existing is not None
-        or find_launched_machine(session, job, attempt) is not None
-    ):
+    if prepared.existing is not None or find_launched_machine(session, job, attempt) is not None:
+        return prepared
+    limits = _lifetime_within_rest(session, job, prepared)
+    if limits is not None:
+        options = {**options, "lease": limits[0], "renew_until": limits[1]}
+        prepared = prepare(session, parse_request(**options, **name_and_key))  # type: ignore[arg-type]
+    if attempt.market != "spot":
         return prepared
     location = better_location(session, prepared)
     if location is None:
@@ -74,6 +79,17 @@ def _prepare_launch(session: Session, job: Job, attempt: Attempt) -> PreparedLau
     with suppress(InvalidRequest, NoCapacity):  # sold out meanwhile: then the offers are tried in the order of prices
         return prepare(session, parse_request(**{**options, **location_options}, **name_and_key))  # type: ignore[arg-type]
     return prepared
+
+
+def _lifetime_within_rest(session: Session, job: Job, prepared: PreparedLaunch) -> tuple[str, str] | None:
+    """Return the lease and the renew-until that the rest of --max-cost allows a further machine; None where it fits.
+
+    A deadline has the machine live as long as it needs.
+    """
+    max_cost = job.spec["max_cost"]
+    if max_cost is None or job.deadline is not None or len(job.attempts) == 1:
+        return None
+    return lifetime_within_cost(prepared, Money(max_cost) - job_spent(session, job))
 
 
 def find_launched_machine(session: Session, job: Job, attempt: Attempt) -> Machine | None:

@@ -242,18 +242,24 @@ def _prepare_within_cost(session: Session, request: RunRequest, launch: UpOption
     The watcher ends a job at --max-cost. Where none is awake, the machine's own end comes a quarter of an hour later.
     """
     prepared = prepare(session, parse_request(**launch))
-    plan, max_cost = prepared.plan, request.max_cost
-    cost = plan.to_renew_until.amount
-    if max_cost is None or cost.nanos <= max_cost.nanos:
+    limits = None if request.max_cost is None else lifetime_within_cost(prepared, request.max_cost)
+    if limits is None:
         return prepared, launch
-    minutes = plan.request.renew_s * max_cost.nanos // cost.nanos // 60
-    lifetime = timedelta(minutes=max(1, minutes)) + COST_GRACE
-    limited_launch: UpOptions = {
-        **launch,
-        "renew_until": _duration_text(lifetime),
-        "lease": _duration_text(min(timedelta(seconds=plan.request.lease_s), lifetime)),
-    }
+    limited_launch: UpOptions = {**launch, "lease": limits[0], "renew_until": limits[1]}
     return prepare(session, parse_request(**limited_launch)), limited_launch
+
+
+def lifetime_within_cost(prepared: PreparedLaunch, limit: Money) -> tuple[str, str] | None:
+    """Return the lease and the renew-until, as options, that this cost allows a launch; None where the plan's are.
+
+    A quarter of an hour is added.
+    """
+    plan, cost = prepared.plan, prepared.plan.to_renew_until.amount
+    if cost.nanos <= limit.nanos:
+        return None
+    minutes = plan.request.renew_s * max(0, limit.nanos) // cost.nanos // 60
+    lifetime = timedelta(minutes=max(1, minutes)) + COST_GRACE
+    return _duration_text(min(timedelta(seconds=plan.request.lease_s), lifetime)), _duration_text(lifetime)
 
 
 def _duration_text(duration: timedelta) -> str:

@@ -29,6 +29,7 @@ from cloudgpu.core.jobs.job import State
 from cloudgpu.core.model.instances import State as Phase
 from cloudgpu.core.model.launch import Setup
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso
 from tests.access.sshserver import Server
 from tests.control.conftest import Lab
 from tests.control.jobs.test_capacity import ZONES, carry
@@ -244,7 +245,7 @@ def test_a_defect_in_one_job_keeps_no_other_one_from_its_end(desk):
 
 def test_a_job_over_its_cost_is_ended_although_its_machine_does_not_answer(desk):
     lab = desk("")
-    job, machine = running(lab, max_cost="5", results_wait="10m")
+    job, _ = running(lab, max_cost="5", results_wait="10m")
     lab.later(hours=2)
     assert job_spent(lab.session, job_by_id(lab.session, job.id)).nanos > Money.usd(5).nanos
     carry(lab, job)
@@ -253,6 +254,23 @@ def test_a_job_over_its_cost_is_ended_although_its_machine_does_not_answer(desk)
         lab.later(minutes=11)
         found = carry(lab, job)
     assert (found.job.state, lab.machines()) == (State.OVER_COST, [])
+
+
+@pytest.mark.parametrize("spent", [False, True])
+def test_a_further_machine_of_a_job_lives_as_long_as_the_rest_of_its_cost_allows(desk, spent):
+    """Where nobody watches, only that ends it."""
+    lab = desk("")
+    job, machine = running(lab, max_cost="20", timeout="30d")
+    lab.later(hours=4 if spent else 0)
+    lab.cloud.terminate(machine.provider_id)
+    sync_all(lab.session)
+    left = Money.usd(20).nanos - job_spent(lab.session, job_by_id(lab.session, job.id)).nanos
+    carry(lab, job)
+    carry(lab, job)
+    fox = next(row for row in lab.session.ledger.machines() if row.name == "fox-2")
+    hours = (from_iso(fox.renew_until) - from_iso(fox.intended_at)) / timedelta(hours=1)
+    assert fox.price.nanos_per_hour * (hours - 0.25) <= left
+    assert fox.price.nanos_per_hour * (hours + 0.1) > left
 
 
 @pytest.fixture
