@@ -137,7 +137,7 @@ def bucket_results_fetched(
     """Return the event that results are complete in their bucket, and delete all else of the job there.
 
     Output that is not on this computer yet comes from the machine, where that runs (`remote`), else from the bucket.
-    Raises AuthFailed, ProviderUnavailable.
+    Where it cannot be written here, it stays there, and a report says so. Raises AuthFailed, ProviderUnavailable.
     """
     directory, bucket = directory_of(session, job), job_bucket(session, job)
     if remote is not None:
@@ -145,7 +145,12 @@ def bucket_results_fetched(
             fetch_output(remote(), directory)
     if bucket is not None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fetch_stored_output(bucket, stored_results, lambda stream: log_file(directory, stored_results.attempt, stream))
+        try:
+            fetch_stored_output(
+                bucket, stored_results, lambda stream: log_file(directory, stored_results.attempt, stream)
+            )
+        except InvalidRequest as error:  # a full disk here, say: the machine must not be billed for it
+            session.report(f"the output of {job.name} is not here: {error.message}")
         remove_all_but_results(bucket, stored_results, session.report)
     return [_fetched_event(session, job, len(stored_results.results.files), stored_results.bytes, whole=True)]
 

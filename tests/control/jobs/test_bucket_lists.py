@@ -14,7 +14,7 @@ from cloudgpu.control.jobs.attempt import _restore
 from cloudgpu.control.jobs.buckets.data import data_transfers
 from cloudgpu.control.jobs.buckets.results import MIN_VALIDITY_S, job_bucket, remove_all_but_results
 from cloudgpu.control.jobs.reconcile import JobReconciler
-from cloudgpu.control.jobs.remote_results import sync_if_due
+from cloudgpu.control.jobs.remote_results import bucket_results_fetched, sync_if_due
 from cloudgpu.control.jobs.store import directory_of, job_by_id, last_sync, record_sync
 from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState, Uploads
@@ -85,6 +85,26 @@ def test_what_is_not_of_the_results_is_removed_and_their_list_stays(lab, s3):
     put(s3, **{f"{at}results/answer": "x", f"{at}results/torn": "x", f"{at}results.json": text})
     remove_all_but_results(job_bucket(lab.session, job), read_results(text.encode()), pytest.fail)
     assert set(in_bucket(s3, job)) == {"results/answer", "results.json"}
+
+
+@pytest.mark.parametrize("lacks", ["room here", "an object"])
+def test_output_that_cannot_be_copied_here_keeps_no_machine_of_whole_results(lab, s3, lacks):
+    """The machine would be billed for it, and the bucket has the output."""
+    job, _ = running(lab, results_to=TO)
+    at = f"runs/fox-{job.id.removeprefix('job-')}/"
+    ended = {"status": 0, "signal": None, "reason": "exited", "ended": 1.0, "why": ""}
+    usual = {"version": 1, "attempt": 1, "exit": ended, "started": 0.5, "setup_s": None, "links": []}
+    output = file("out", "output/1/out") | {"size": 9999, "parts": [["output/1/out", 9999]]}
+    text = json.dumps({**usual, "files": [file("answer", "results/answer")], "output": [output]})
+    put(s3, **{f"{at}results/answer": "x", f"{at}results.json": text})
+    if lacks == "room here":
+        put(s3, **{f"{at}output/1/out": "x" * 9999})
+        (directory_of(lab.session, job) / "out-1").mkdir(parents=True)
+    found = job_bucket(lab.session, job).results(1)
+    (line,) = bucket_results_fetched(lab.session, job_by_id(lab.session, job.id), found, None)
+    assert (line.body["whole"], line.body["files"]) == (True, 1)
+    assert any("output of fox" in said for said in lab.said)
+    assert ("output/1/out" in in_bucket(s3, job)) is (lacks == "room here")
 
 
 def test_the_next_attempt_begins_with_what_the_one_before_it_has_in_the_bucket(lab, s3):
