@@ -119,8 +119,11 @@ def remote_results_fetched(session: Session, job: Job, remote: RemoteJob) -> Dra
 
     Raises Unreachable for an upload that fails, or where the machine does not answer.
     """
-    fetch_output(remote, directory_of(session, job))
-    if stored.bucket_of(job.spec["results_to"]) is None:
+    is_in_bucket = stored.bucket_of(job.spec["results_to"]) is not None
+    # A full disk here keeps no results from their bucket, which gets the output, too.
+    with suppress(*[InvalidRequest] if is_in_bucket else []):
+        fetch_output(remote, directory_of(session, job))
+    if not is_in_bucket:
         result = remote.call("sync_results")
         return _fetched_event(session, job, int(result["files"]), int(result["bytes"]), whole=True)
     state = remote.state()

@@ -14,12 +14,13 @@ from cloudgpu.control.jobs.attempt import _restore
 from cloudgpu.control.jobs.buckets.data import data_transfers
 from cloudgpu.control.jobs.buckets.results import MIN_VALIDITY_S, job_bucket, remove_all_but_results
 from cloudgpu.control.jobs.reconcile import JobReconciler
-from cloudgpu.control.jobs.remote_results import bucket_results_fetched, sync_if_due
+from cloudgpu.control.jobs.remote_results import bucket_results_fetched, remote_results_fetched, sync_if_due
 from cloudgpu.control.jobs.store import directory_of, job_by_id, last_sync, record_sync
 from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState, Uploads
 from cloudgpu.core.jobs.steps import JobAction, Step
 from cloudgpu.core.jobs.stored import read_results
+from cloudgpu.errors import Unreachable
 from tests.control.jobs.test_buckets import TO, in_bucket, put, s3, server
 from tests.control.jobs.test_without_a_command import Reached, asked, connection, desk, running
 
@@ -85,6 +86,14 @@ def test_what_is_not_of_the_results_is_removed_and_their_list_stays(lab, s3):
     put(s3, **{f"{at}results/answer": "x", f"{at}results/torn": "x", f"{at}results.json": text})
     remove_all_but_results(job_bucket(lab.session, job), read_results(text.encode()), pytest.fail)
     assert set(in_bucket(s3, job)) == {"results/answer", "results.json"}
+
+
+def test_results_are_sent_to_their_bucket_although_this_computer_cannot_take_the_output(lab, s3, connection):
+    job, _ = running(lab, results_to=TO)
+    (directory_of(lab.session, job) / "out-1").mkdir(parents=True)
+    remote = RemoteJob(connection, job.id, 1)
+    with pytest.raises(Unreachable, match="there is no such attempt"):  # the machine is told to send them
+        remote_results_fetched(lab.session, job_by_id(lab.session, job.id), remote)
 
 
 @pytest.mark.parametrize("lacks", ["room here", "an object"])
