@@ -99,12 +99,12 @@ class Book(Reader):
         return written[0]
 
     def rebuild(self) -> None:
-        """Fold the projections again from the lines, and restore missing guards (triggers against changed lines)."""
+        """Fold the projections again from the lines, and restore missing triggers (against changed lines)."""
         from cloudgpu.ledger.log.projections import rebuild
 
         with self._writing() as (connection, _head_lock, _record, last_line), self._store.translated():
             rebuild(connection)
-            self._store.restore_guards()
+            self._store.restore_triggers()
             self._store.commit(last_line)
             self._machine_cache.forget()
 
@@ -160,7 +160,7 @@ class Book(Reader):
         hashes: list[str] = []
 
         def write_into(connection: Connection) -> None:
-            with self._store.as_owner():
+            with self._store.without_actor_check():
                 draft = write_lines(connection, self._store.delete_move_mark)
                 hashes.append(self._write(connection, [draft], lines.last_line(connection))[1][1])
 
@@ -245,7 +245,7 @@ class Book(Reader):
         """Record the team under the append lock, and return the line about it if it has changed."""
         from cloudgpu.core.events.general_events import team_set
 
-        self._store.restore_guards()
+        self._store.restore_triggers()
         if not self._store.record_team(team):
             return []
         return [team_set(team.members, team.payers, self.now(), view.head()[0])]

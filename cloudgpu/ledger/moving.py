@@ -184,7 +184,7 @@ def _copy_and_verify(source_lines: Connection, target_lines: Connection, locatio
 
 
 def _copy_rest(source_lines: Connection, target_lines: Connection) -> None:
-    """Copy the lines that were appended meanwhile; the guards at the new place check the chain."""
+    """Copy the lines that were appended meanwhile; the triggers at the new place check the chain."""
     last_line = lines.last_line(target_lines)
     rows = source_lines.execute(_LINES_AFTER, last_line[:1]).fetchall()
     if rows:

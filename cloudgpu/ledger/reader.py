@@ -274,7 +274,7 @@ class Reader:
             self._raise_if_moved(self.moved())
 
     def verify(self) -> Verification:
-        """Recompute the chain; compare head record, guards and projection. At most 20 faults of the chain are named."""
+        """Recompute the chain; compare head record, triggers, projection. At most 20 faults of the chain are named."""
         record = self._read_head()
 
         def check(connection: Connection | None) -> Verification:
@@ -282,7 +282,7 @@ class Reader:
                 missing = missing_ledger_problem(self.location, record)
                 return Verification(0, "", (missing,) if missing else ())
             with self._store.snapshot():
-                return verification(connection, self.location, record, self._store.missing_guards())
+                return verification(connection, self.location, record, self._store.missing_triggers())
 
         return self._read(check, missing_ok=True)
 

@@ -317,16 +317,18 @@ def id_if_intact(connection: Connection, location: str, record: HeadContent, las
     return lines.id_of(connection) if head_problem(connection, location, record) is None else None
 
 
-def verification(connection: Connection, location: str, record: HeadContent, missing_guards: list[str]) -> Verification:
-    """Recompute the hash chain; compare guards, projections and head record, all in the caller's one snapshot.
+def verification(
+    connection: Connection, location: str, record: HeadContent, missing_triggers: list[str]
+) -> Verification:
+    """Recompute the hash chain; compare triggers, projections and head record, all in the caller's one snapshot.
 
-    `missing_guards` are names of the database's triggers that keep lines from being changed.
+    `missing_triggers` are names of the database's triggers that keep lines from being changed.
     """
     from cloudgpu.ledger.log.projections import differences  # `ls` does without
 
     count, last_hash, faults = lines.check_chain(lines.stored_lines(connection))
     differing = [] if faults else differences(connection)
-    faults += [f"The guard {name} was taken off or changed." for name in missing_guards]
+    faults += [f"The guard {name} was taken off or changed." for name in missing_triggers]
     problem = head_problem(connection, location, record)
     problems = (*differing, *faults, *((problem,) if problem else ()))
     return Verification(count, last_hash, problems, rebuildable=bool(differing) and len(differing) == len(problems))

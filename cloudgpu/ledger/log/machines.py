@@ -62,11 +62,11 @@ class MachineCache:
         self._latest = _NO_LAST_LINE, {}
 
     def machines(self, connection: Connection) -> list[Machine]:
-        """Return every machine's record, oldest first."""
+        """Return every machine's record, oldest first: without volumes and images that have a name of their own."""
         return [machine for machine in self._read_all(connection) if not machine.is_named_resource]
 
     def billable_machines(self, connection: Connection) -> list[Machine]:
-        """Return the record of everything that costs or has cost: machines and named resources."""
+        """Return the record of everything that costs or has cost: machines, and named volumes and images."""
         return self._read_all(connection)
 
     def machine(self, connection: Connection, subject: str) -> Machine | None:
@@ -151,7 +151,7 @@ def select_present(machines: Iterable[Machine]) -> list[Machine]:
 
 
 def ended_usages(connection: Connection, since: str, *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
-    """Yield usages that ended after `since` (ledger time), with their subjects; `unpriced`: only unpriced ones."""
+    """Yield usages that ended from `since` (ledger time) on, with their subjects; `unpriced`: only unpriced ones."""
     unpriced_condition = " AND intervals IS NULL" if unpriced else ""
     query = (
         f"SELECT subject, usage FROM ended_usage WHERE ended >= ?{unpriced_condition} ORDER BY subject, ended, usage"  # noqa: S608
@@ -172,7 +172,10 @@ def names(connection: Connection) -> list[tuple[str, str]]:
 
 
 def exposures(connection: Connection) -> list[Exposure | Machine]:
-    """Return what budgets count of all that costs or has cost, or its record if they need that; oldest first."""
+    """Return what budgets count (`Exposure`: cost so far and to come) of all that costs or has cost, oldest first.
+
+    The record in its place, where budgets need that.
+    """
     from cloudgpu.core.budgets.exposure import Exposure
 
     found = json.loads(f"[{','.join([text for (text,) in connection.execute(_SELECT_EXPOSURES)])}]")
@@ -180,7 +183,7 @@ def exposures(connection: Connection) -> list[Exposure | Machine]:
 
 
 def billed_costs(connection: Connection, since: str) -> list[tuple[str, list[RateInterval] | Usage]]:
-    """Return usages that ended after `since`, with their subjects: as rate intervals, or as usages if unpriced."""
+    """Return usages that ended from `since` on, with their subjects: as rate intervals, or as usages if unpriced."""
     found = connection.execute(_SELECT_BILLED, (since,)).fetchall()
     parsed = json.loads(f"[{','.join([text for _, text in found])}]")
     return [

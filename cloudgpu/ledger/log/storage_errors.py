@@ -15,7 +15,7 @@ from cloudgpu.ledger.log import lines
 from cloudgpu.ledger.log.sql import Connection
 
 # What a user does about a ledger that may be incomplete or damaged; `Ledger.settle` ends that problem.
-SETTLE_REMEDY = (
+REPAIR_REMEDY = (
     "Restore a backup of the ledger (cloudgpu ledger restore FILE --yes), or run: cloudgpu cost --verify --yes "
     "(it checks the ledger against the providers, and repairs it)"
 )
@@ -26,7 +26,7 @@ LOCKED = (
     "is locked by another process",
     "Wait for the other cloudgpu commands to end, or end one that is suspended (Ctrl-Z, see `jobs`), then try again.",
 )
-DAMAGED = ("is damaged", SETTLE_REMEDY.replace("Restore", "Move the damaged file away, then restore", 1))
+DAMAGED = ("is damaged", REPAIR_REMEDY.replace("Restore", "Move the damaged file away, then restore", 1))
 DENIED = ("cannot be opened or written", "Check that the file and its directory belong to you and can be written to.")
 BROKEN = ("cannot be read or written", "Check the disk (its free space, its health), then try again.")
 READ_ONLY = "is read-only"
@@ -78,7 +78,7 @@ class LedgerAway(LedgerUnavailable):
 
 
 class EntryRefused(LedgerUnavailable):
-    """The ledger can be written, but its guards or constraints refuse this entry."""
+    """The ledger can be written, but its triggers or constraints refuse this entry."""
 
 
 class LedgerMovedAway(LedgerAway):
@@ -129,7 +129,7 @@ def locked_error(path: Path, seconds: float) -> LedgerUnavailable:
 
 def missing_error(location: str, sentence: str) -> LedgerUnavailable:
     """Return the error for a missing ledger that has a head record."""
-    return LedgerUnavailable(sentence, field="ledger", value=location, next=f"{SETTLE_REMEDY}.")
+    return LedgerUnavailable(sentence, field="ledger", value=location, next=f"{REPAIR_REMEDY}.")
 
 
 def vanished_error(location: str) -> LedgerUnavailable:

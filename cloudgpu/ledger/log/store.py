@@ -1,4 +1,4 @@
-"""The interface of a database that stores a ledger: open, lock, commit, restore guards."""
+"""The interface of a database that stores a ledger: open, lock, commit, restore triggers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Store(Protocol):
     """One database and this process's connection to it. Used by one thread at a time.
 
-    Guards are the database's triggers that refuse to change or delete lines. A team is the database users who share
-    the ledger.
+    Triggers of the database refuse to change or delete lines; users read of them as guards. A team is the database
+    users who share the ledger.
     """
 
     @property
@@ -67,15 +67,15 @@ class Store(Protocol):
         """Read one consistent state inside the block, whoever writes meanwhile."""
         ...
 
-    def missing_guards(self) -> list[str]:
-        """Return the names of guards that were removed or changed."""
+    def missing_triggers(self) -> list[str]:
+        """Return the names of triggers that were removed or changed."""
         ...
 
-    def restore_guards(self) -> None:
-        """Put back the guards that are missing, inside the open transaction."""
+    def restore_triggers(self) -> None:
+        """Put back the triggers that are missing, inside the open transaction."""
         ...
 
-    def as_owner(self) -> AbstractContextManager[None]:
+    def without_actor_check(self) -> AbstractContextManager[None]:
         """Allow lines with other actors in the open transaction, as only the owner of the tables may."""
         ...
 

@@ -31,7 +31,7 @@ _LOGIN_REFUSED = (
 )
 _NO_DATABASE = ("does not exist on that server", "Check the database's name in CLOUDGPU_LEDGER.")
 _BROKEN = ("cannot be read or written", "Look into the server's log, then try again.")
-_ALTERED = ("is not as cloudgpu made it", f"{storage_errors.SETTLE_REMEDY}.")
+_ALTERED = ("is not as cloudgpu made it", f"{storage_errors.REPAIR_REMEDY}.")
 
 # The ledger cannot be written now: the LedgerAway of `away_error`, for which stops and terminations do not wait.
 _NOT_WRITABLE_NOW = (_FULL, _LOCKED, _READ_ONLY, _UNREACHABLE)

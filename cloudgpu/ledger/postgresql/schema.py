@@ -1,4 +1,4 @@
-"""The PostgreSQL schema as an ordered list: entry N takes it from number N to N+1; and the guards of its lines."""
+"""The PostgreSQL schema as an ordered list: entry N takes it from number N to N+1; and the triggers on lines."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ BEGIN
 END
 """  # noqa: S608  (kinds are words of ours)
 # name: (when it fires, what it does, pg_trigger.tgtype). A function's body is compared with the database's.
-_GUARDS = {
+_TRIGGERS = {
     "line_is_never_changed": (
         "BEFORE UPDATE ON line FOR EACH STATEMENT",
         _REFUSE.format(words="a line of the ledger is never changed"),
@@ -134,9 +134,9 @@ _GUARDS = {
     "line_is_only_appended": ("BEFORE INSERT ON line FOR EACH ROW", _CHECK_APPEND, 7),
     "line_is_by_its_writer": ("BEFORE INSERT ON line FOR EACH ROW", _CHECK_ACTOR, 7),
 }
-GUARDS = frozenset(_GUARDS)
+TRIGGERS = frozenset(_TRIGGERS)
 
-_PRESENT_GUARDS = """
+_PRESENT_TRIGGERS = """
 SELECT tgname, prosrc, tgtype FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
 WHERE tgrelid = 'line'::regclass AND NOT tgisinternal AND tgenabled = 'A' AND tgqual IS NULL"""
 _ADDED_RULES = "SELECT rulename FROM pg_rewrite WHERE ev_class = 'line'::regclass ORDER BY rulename"
@@ -168,7 +168,7 @@ def migrate(connection: Connection) -> None:
         for statement in step:
             connection.execute(statement)
     connection.execute("UPDATE ledger_schema SET version = ?", (len(MIGRATIONS),))
-    restore_guards(connection)
+    restore_triggers(connection)
 
 
 def archive_tables(connection: Connection, name: str) -> str:
@@ -184,19 +184,19 @@ def delete_move_mark(connection: Connection) -> None:
     """Delete the last line, which has to be a mark of a move, inside the caller's transaction."""
     connection.execute("DROP TRIGGER IF EXISTS line_is_never_deleted ON line")
     connection.execute("DELETE FROM line WHERE seq = (SELECT max(seq) FROM line)")
-    restore_guards(connection)
+    restore_triggers(connection)
 
 
-def missing_guards(connection: Connection) -> list[str]:
-    """Return the names of guards that were dropped, disabled or changed, and of rules that were added."""
-    found = {name: (body, trigger_type) for name, body, trigger_type in connection.execute(_PRESENT_GUARDS)}
-    missing = [name for name, (_, *expected) in _GUARDS.items() if found.get(name) != tuple(expected)]
+def missing_triggers(connection: Connection) -> list[str]:
+    """Return the names of triggers that were dropped, disabled or changed, and of rules that were added."""
+    found = {name: (body, trigger_type) for name, body, trigger_type in connection.execute(_PRESENT_TRIGGERS)}
+    missing = [name for name, (_, *expected) in _TRIGGERS.items() if found.get(name) != tuple(expected)]
     return sorted(missing) + [f"{_RULE_PREFIX}{name}" for (name,) in connection.execute(_ADDED_RULES)]
 
 
-def restore_guards(connection: Connection) -> None:
-    """Put back the guards that are missing, inside the caller's transaction."""
-    for name in missing_guards(connection):
+def restore_triggers(connection: Connection) -> None:
+    """Put back the triggers that are missing, inside the caller's transaction."""
+    for name in missing_triggers(connection):
         if name.startswith(_RULE_PREFIX):
             connection.execute(f'DROP RULE "{name.removeprefix(_RULE_PREFIX)}" ON line')
         else:
@@ -204,8 +204,8 @@ def restore_guards(connection: Connection) -> None:
 
 
 def _restore_trigger(connection: Connection, name: str) -> None:
-    """Create a guard that also fires for replicas, and uses this schema whoever inserts."""
-    fires_when, body, _ = _GUARDS[name]
+    """Create a trigger that also fires for replicas, and uses this schema whoever inserts."""
+    fires_when, body, _ = _TRIGGERS[name]
     connection.execute(f"DROP TRIGGER IF EXISTS {name} ON line")
     function_options = "RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT"
     connection.execute(f"CREATE OR REPLACE FUNCTION {name}() {function_options} AS $guard${body}$guard$")

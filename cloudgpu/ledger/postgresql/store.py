@@ -138,16 +138,16 @@ class PostgresStore:
         finally:
             self.rollback()
 
-    def missing_guards(self) -> list[str]:
-        """Return the names of guards that somebody has dropped, disabled or changed."""
-        return schema.missing_guards(self._adapter())
+    def missing_triggers(self) -> list[str]:
+        """Return the names of triggers that somebody has dropped, disabled or changed."""
+        return schema.missing_triggers(self._adapter())
 
-    def restore_guards(self) -> None:
-        """Put back the guards that are missing, inside the open transaction."""
-        schema.restore_guards(self._adapter())
+    def restore_triggers(self) -> None:
+        """Put back the triggers that are missing, inside the open transaction."""
+        schema.restore_triggers(self._adapter())
 
     @contextmanager
-    def as_owner(self) -> Iterator[None]:
+    def without_actor_check(self) -> Iterator[None]:
         """Remove the team inside the block, since with one every line has to name the user who writes it."""
         present_team = team.team_of(self._adapter())
         if present_team is not None:
@@ -241,7 +241,7 @@ class PostgresStore:
         """Return how the ledger is shared, and what a request lacks."""
         if not self._version:
             return team.missing_sharing(self._adapter(), self.location)
-        return team.sharing(self._adapter(), self.location, self.missing_guards(), request)
+        return team.sharing(self._adapter(), self.location, self.missing_triggers(), request)
 
     def grant_roles(self, request: TeamRequest) -> Sharing:
         """Grant a team's roles what they need, as far as this user may; return how the ledger is shared then."""

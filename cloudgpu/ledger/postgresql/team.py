@@ -17,7 +17,7 @@ from cloudgpu.ledger.postgresql.connection import DATABASE_TIME
 # The actor that each line must have (empty without a team), and the database's time.
 REQUIRED_ACTOR = f"SELECT coalesce((SELECT session_user::text FROM ledger_team), ''), {DATABASE_TIME}"  # noqa: S608
 _TEAM = "SELECT members, payers FROM ledger_team"
-# As the guard of the lines decides it: the owner of the tables can do everything anyway.
+# As the trigger on the lines decides it: the owner of the tables can do everything anyway.
 _SELECT_USER = """
 SELECT session_user::text,
     pg_has_role(session_user, (SELECT relowner FROM pg_class WHERE oid = 'line'::regclass), 'USAGE')
@@ -86,7 +86,7 @@ def write_team(connection: Connection, team: Team) -> None:
 
 
 def sharing(
-    connection: Connection, location: str, guards: Iterable[str], request: TeamRequest | None = None
+    connection: Connection, location: str, missing_triggers: Iterable[str], request: TeamRequest | None = None
 ) -> Sharing:
     """Return how the ledger is shared; with a request, how it would be: `missing` is what that lacks yet."""
     person, owner, is_owner, _ = ownership = connection.execute(_OWNERSHIP).fetchone()
@@ -94,7 +94,10 @@ def sharing(
     team = present_team if request is None else rights.requested_team(connection, request, present_team)
     missing: list[MissingRight] = []
     if team is not None:
-        missing = [*rights.missing_rights(connection, team, request or TeamRequest()), *_missing_guards(guards, owner)]
+        missing = [
+            *rights.missing_rights(connection, team, request or TeamRequest()),
+            *_missing_triggers(missing_triggers, owner),
+        ]
         if not is_owner and request is None:
             own_missing = rights.missing_membership(connection, person, team.members)
             missing = [own_missing, *missing] if own_missing else missing
@@ -172,8 +175,8 @@ def _is_allowed(connection: Connection, missing: MissingRight) -> bool:
     )
 
 
-def _missing_guards(guards: Iterable[str], owner: str) -> Iterator[MissingRight]:
-    for name in guards:
+def _missing_triggers(names: Iterable[str], owner: str) -> Iterator[MissingRight]:
+    for name in names:
         yield MissingRight(f"The guard {name} was taken off the lines.", "", owner)
 
 

@@ -1,4 +1,4 @@
-"""The SQLite file and the one connection to it: found, made, opened for reading or writing, noticed when exchanged."""
+"""The SQLite file and the one connection to it: found, made, opened anew where another file has taken its place."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class SqliteFile:
 
     @property
     def is_writing(self) -> bool:
-        """Whether a transaction is open."""
+        """Whether a transaction is open, also that of a `snapshot`, which only reads."""
         return self._connection is not None and self._connection.in_transaction
 
     @property
@@ -94,7 +94,7 @@ class SqliteFile:
 
     @property
     def required_actor(self) -> str:
-        """Nobody: a file knows no users."""
+        """The actor that each line must have: "", since a file knows no users, and the client chooses it."""
         return ""
 
     def time(self) -> None:
@@ -215,16 +215,16 @@ class SqliteFile:
         finally:
             self.rollback()
 
-    def missing_guards(self) -> list[str]:
-        """Return the names of guards that somebody has dropped."""
-        return migrations.missing_guards(self._open())
+    def missing_triggers(self) -> list[str]:
+        """Return the names of triggers that somebody has dropped."""
+        return migrations.missing_triggers(self._open())
 
-    def restore_guards(self) -> None:
-        """Put back the guards that are missing, inside the open transaction."""
-        migrations.restore_guards(self._open())
+    def restore_triggers(self) -> None:
+        """Put back the triggers that are missing, inside the open transaction."""
+        migrations.restore_triggers(self._open())
 
-    def as_owner(self) -> AbstractContextManager[None]:
-        """Change nothing: a file knows no users."""
+    def without_actor_check(self) -> AbstractContextManager[None]:
+        """Return a block that changes nothing: a file does not check who the actors of lines are."""
         return nullcontext()
 
     def delete_move_mark(self) -> None:

@@ -21,8 +21,8 @@ CREATE TABLE line (
     hash TEXT NOT NULL
 )"""
 
-# `INSERT OR REPLACE` deletes without firing a delete trigger: only a guard before the insert stops it.
-_GUARDS = {
+# `INSERT OR REPLACE` deletes without firing a delete trigger: only a trigger before the insert stops it.
+_TRIGGERS = {
     "line_is_never_changed": """
 CREATE TRIGGER line_is_never_changed BEFORE UPDATE ON line
 BEGIN SELECT RAISE(ABORT, 'a line of the ledger is never changed'); END""",
@@ -39,7 +39,7 @@ WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM line)
 BEGIN SELECT RAISE(ABORT, 'a line of the ledger is only appended'); END""",
 }
 
-GUARDS = frozenset(_GUARDS)
+TRIGGERS = frozenset(_TRIGGERS)
 
 MIGRATIONS: list[tuple[str, ...]] = [
     (
@@ -47,7 +47,7 @@ MIGRATIONS: list[tuple[str, ...]] = [
         _LINES,
         "CREATE INDEX line_by_subject ON line (subject)",
         "CREATE INDEX line_by_recorded_at ON line (recorded_at)",
-        *_GUARDS.values(),
+        *_TRIGGERS.values(),
         # A projection: dropped and rebuilt at will.
         "CREATE TABLE machine (id TEXT PRIMARY KEY, name TEXT, since TEXT, ended TEXT, row TEXT NOT NULL)",
     ),
@@ -67,8 +67,8 @@ CREATE TABLE machine (
     ),
     (),  # the state for the next fold no longer repeats the record: all is folded again
     (),  # records have the time of the first launch: they are folded again
-    # A file of an earlier schema has the guard of its time, which may not know that a ledger moves.
-    ("DROP TRIGGER IF EXISTS line_is_only_appended", _GUARDS["line_is_only_appended"]),
+    # A file of an earlier schema has the trigger of its time, which may not know that a ledger moves.
+    ("DROP TRIGGER IF EXISTS line_is_only_appended", _TRIGGERS["line_is_only_appended"]),
     (
         # What a launch reads stands before what it need not read: a row may go on over several pages. Without `name`
         # nothing of a machine is there any more.
@@ -116,17 +116,17 @@ def delete_move_mark(connection: sqlite3.Connection) -> None:
     """Delete the last line, which the caller knows for a mark of a move, inside its transaction."""
     connection.execute("DROP TRIGGER IF EXISTS line_is_never_deleted")
     connection.execute("DELETE FROM line WHERE seq = (SELECT max(seq) FROM line)")
-    restore_guards(connection)
+    restore_triggers(connection)
 
 
-def missing_guards(connection: sqlite3.Connection) -> list[str]:
-    """Return the names of guards that somebody has dropped or changed."""
+def missing_triggers(connection: sqlite3.Connection) -> list[str]:
+    """Return the names of triggers that somebody has dropped or changed."""
     found = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall())
-    return sorted(name for name, text in _GUARDS.items() if found.get(name) != text.strip())
+    return sorted(name for name, text in _TRIGGERS.items() if found.get(name) != text.strip())
 
 
-def restore_guards(connection: sqlite3.Connection) -> None:
-    """Put back the guards that are missing, inside the caller's transaction."""
-    for name in missing_guards(connection):
+def restore_triggers(connection: sqlite3.Connection) -> None:
+    """Put back the triggers that are missing, inside the caller's transaction."""
+    for name in missing_triggers(connection):
         connection.execute(f"DROP TRIGGER IF EXISTS {name}")
-        connection.execute(_GUARDS[name])
+        connection.execute(_TRIGGERS[name])

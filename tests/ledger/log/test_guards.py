@@ -13,7 +13,7 @@ import pytest
 
 from cloudgpu.ledger.log.lines import canonical, line_hash
 from cloudgpu.ledger.open import SqliteLedger, open_ledger
-from cloudgpu.ledger.sqlite.migrations import GUARDS
+from cloudgpu.ledger.sqlite.migrations import TRIGGERS
 from tests.ledger.lines import Clock, intended, note, seen
 
 COLUMNS = "seq, occurred_at, clock, recorded_at, actor, kind, subject, dedupe, prev_hash, body, hash"
@@ -142,7 +142,7 @@ def test_a_changed_row_of_the_projection_is_noticed_and_rebuilt(ledger: SqliteLe
     assert ledger.verify().faults == ()
 
 
-@pytest.mark.parametrize("guard", sorted(GUARDS))
+@pytest.mark.parametrize("guard", sorted(TRIGGERS))
 def test_a_guard_that_was_taken_off_is_noticed_and_put_back(
     ledger: SqliteLedger, raw: sqlite3.Connection, guard: str
 ) -> None:

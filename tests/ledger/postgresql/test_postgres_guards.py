@@ -12,7 +12,7 @@ import pytest
 
 from cloudgpu.errors import LedgerUnavailable
 from cloudgpu.ledger.open import open_ledger
-from cloudgpu.ledger.postgresql.schema import GUARDS
+from cloudgpu.ledger.postgresql.schema import TRIGGERS
 from cloudgpu.ledger.postgresql.store import PostgresLedger
 from tests.ledger.lines import Clock, intended, note, seen
 from tests.postgres import Server
@@ -102,7 +102,7 @@ def unguarded(raw: psycopg.Connection, *statements: str) -> None:
     raw.execute("ALTER TABLE line DISABLE TRIGGER USER")
     for statement in statements:
         raw.execute(statement)
-    for name in GUARDS:
+    for name in TRIGGERS:
         raw.execute(f"ALTER TABLE line ENABLE ALWAYS TRIGGER {name}")
 
 
@@ -178,7 +178,7 @@ def test_a_changed_row_of_the_projection_is_noticed_and_rebuilt(
     assert ledger.verify().faults == ()
 
 
-@pytest.mark.parametrize("guard", sorted(GUARDS))
+@pytest.mark.parametrize("guard", sorted(TRIGGERS))
 @pytest.mark.parametrize(
     "how",
     [
