@@ -45,7 +45,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "agent, as Python 3.11 writes it": "3624ce74551064e4f2ae701a56a566b2b7e025c07d3922025499073e70c94119",
     "agent's own.py": "9b68a4774eb464ab7e53a9e33fc6187fa50d4f25d80e589d1c71e3b5fe90b00f",
     "program on a host (ssh)": "4f19e77b1511ac587d87a0ebd98934ef38d9a5c95b9b982c2dcb46b18356e69e",
-    "program that runs JupyterLab": "da70b0bf9aef4cc1924c39029c90cff0b44851c51fc8dac4057d4defb524af11",
+    "program that runs JupyterLab": "c17cb7801f2cfb1bc092c3149c57b750836b606e076535ac9f7d819ae5e8e275",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
     "program that looks after a node's engine": "aaa83fb1051f5119c138941eb8a3742bf18de602a4bcd7c1e7d2fbdc83b1aa7d",
     "command that looks after a node's engine": "93cd7573d6d600eb06948ab4c1eb5badf7592952db560a0515aa23b88529e941",

@@ -70,7 +70,7 @@ def delete(directory: Path, token: str) -> None:
         directory.rmdir()
 
 
-def unresolved(directory: Path) -> Iterator[tuple[str, str]]:
+def all_saved(directory: Path) -> Iterator[tuple[str, str]]:
     """Yield (token, lock) of every saved call, half-written ones too: the lock is held while it is being made."""
     for path in directory.glob("*.*.*"):
         token, lock, _ = path.name.split(".")

@@ -231,7 +231,7 @@ class FileReceiver:
                     self._next()
 
     def close(self) -> bool:
-        """Remove the part file; return whether all files arrived."""
+        """Remove the part file if there is one; return whether all files arrived."""
         meter = _METER.get()
         if meter is not None:
             meter.bytes, meter.seconds = meter.bytes + self.bytes, meter.seconds + time.monotonic() - self._started_at

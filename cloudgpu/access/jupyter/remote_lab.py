@@ -248,7 +248,8 @@ class Lab:
     def read_record(self) -> dict[str, Any]:
         """Return server.json, with the port from the server's own runtime file.
 
-        The process id of that file counts only if the process that started the server was killed before writing it.
+        The process id of that file counts only if the process that started the server was killed before it wrote
+        server.json.
         """
         record = {"pid": 0, "port": 0, **load(self.record_file)}
         for path in [] if record["port"] else self.directory.glob("runtime/jpserver-*.json"):

@@ -1,6 +1,6 @@
 """Runs a command on a machine over SSH as if it ran here, and writes messages to the terminals on a machine.
 
-The command's streams, terminal and exit status are those of the caller.
+Standard input, output and error of the caller are passed on to the command, also a terminal, and its exit status back.
 """
 
 from __future__ import annotations

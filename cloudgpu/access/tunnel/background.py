@@ -127,16 +127,17 @@ def find(directory: Path, id: str) -> BackgroundTunnel | None:  # noqa: A002
 
 
 def stop(directory: Path, id: str, *, timeout: float = STOP_TIMEOUT_S) -> BackgroundTunnel | None:  # noqa: A002
-    """End this machine's tunnel and return it; None if none is running. Its log and page are removed.
+    """End this machine's tunnel and return it; None if none is running.
 
-    SIGTERM first, SIGKILL after `timeout` seconds; only to the process that holds the lock.
+    Its log and the page that opens Jupyter are removed. SIGTERM first, SIGKILL after `timeout` seconds; only to the
+    process that holds the lock.
     """
     tunnel = find(directory, id)
     if tunnel is not None:
         _end_process(directory, tunnel, timeout)
     with explain_os_errors(_log(directory, id)):
         _log(directory, id).unlink(missing_ok=True)
-    remove_page(directory, id)
+    remove_jupyter_page(directory, id)
     return tunnel
 
 
@@ -145,14 +146,14 @@ def machine_ids(directory: Path) -> list[str]:
     return sorted({path.name.partition(".")[0] for path in directory.iterdir()} - {""})
 
 
-def page_directory(directory: Path, id: str) -> Path:  # noqa: A002
-    """Return the directory of the page that opens this machine's Jupyter; it exists while the tunnel runs."""
+def jupyter_page_directory(directory: Path, id: str) -> Path:  # noqa: A002
+    """Return the directory of the HTML page that opens this machine's Jupyter; it exists while the tunnel runs."""
     return directory / f"{id}.page"
 
 
-def remove_page(directory: Path, id: str) -> None:  # noqa: A002
-    """Remove that page, which contains the token, and `directory` if it is empty then."""
-    shutil.rmtree(page_directory(directory, id), ignore_errors=True)
+def remove_jupyter_page(directory: Path, id: str) -> None:  # noqa: A002
+    """Remove the page that opens Jupyter, which contains the token, and `directory` if it is empty then."""
+    shutil.rmtree(jupyter_page_directory(directory, id), ignore_errors=True)
     with contextlib.suppress(OSError):
         directory.rmdir()
 

@@ -62,7 +62,7 @@ def command(
 
 
 def _run_in_foreground(session: Session, machine: Machine, port: int, output: Format, *, open_: bool) -> None:
-    from cloudgpu.access.tunnel.background import remove_page
+    from cloudgpu.access.tunnel.background import remove_jupyter_page
     from cloudgpu.control.access.jupyter import JupyterTunnel
 
     with JupyterTunnel(session, machine, first_port=port) as tunnel:
@@ -76,7 +76,7 @@ def _run_in_foreground(session: Session, machine: Machine, port: int, output: Fo
         except KeyboardInterrupt:
             return
         finally:
-            remove_page(session.home.tunnels, machine.id)
+            remove_jupyter_page(session.home.tunnels, machine.id)
     if error:
         raise error
 
@@ -92,9 +92,9 @@ def _open_in_browser(session: Session, machine: Machine, endpoint: JupyterEndpoi
     import webbrowser
 
     from cloudgpu.access.jupyter.notebook import open_page
-    from cloudgpu.access.tunnel.background import page_directory
+    from cloudgpu.access.tunnel.background import jupyter_page_directory
 
-    page = open_page(page_directory(session.home.tunnels, machine.id), endpoint.port, endpoint.token)
+    page = open_page(jupyter_page_directory(session.home.tunnels, machine.id), endpoint.port, endpoint.token)
     if not webbrowser.open(page.as_uri()):
         tell("No browser could be started; open this yourself:")
         sys.stderr.write(f"{page.as_uri()}\n")

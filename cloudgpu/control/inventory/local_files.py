@@ -32,15 +32,13 @@ def clean_up(session: Session) -> None:
     the ledger may be incomplete. Raises InvalidRequest for a file that cannot be parsed.
     """
     # Files are read before machines: what a launch writes meanwhile then belongs to one of the machines.
-    unresolved_calls = sorted(set(saved_calls.unresolved(session.home.attempts)))
+    calls = sorted(set(saved_calls.all_saved(session.home.attempts)))
     pinned_machine_ids = client_files.pinned_machines(session.home.known_hosts)
     tunnel_machine_ids = background.machine_ids(session.home.tunnels) if session.home.tunnels.is_dir() else []
     by_id = {machine.id: machine for machine in session.ledger.machines()}
     living = {machine.id: machine for machine in living_machines(list(by_id.values()))}
     living_tokens = {machine.token for machine in living.values()}
-    ended_tokens = [
-        token for token, lock in unresolved_calls if token not in living_tokens and not session.is_locked(lock)
-    ]
+    ended_tokens = [token for token, lock in calls if token not in living_tokens and not session.is_locked(lock)]
     ended_ids = {
         one
         for one in {*pinned_machine_ids, *tunnel_machine_ids} - set(living)

@@ -38,7 +38,7 @@ def address_label(machine: Machine, key: SharedPublicKey) -> str:
 
 def is_launched_here(session: Session, machine: Machine) -> bool:
     """Say whether this home launched it: its saved launch call, with its token, is kept until it is proved gone."""
-    return machine.token in {token for token, _ in saved.unresolved(session.home.attempts)}
+    return machine.token in {token for token, _ in saved.all_saved(session.home.attempts)}
 
 
 def share_with_this_home(session: Session, machine: Machine) -> SharedKey | None:

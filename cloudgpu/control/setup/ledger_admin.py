@@ -261,7 +261,7 @@ def _remembered_accounts(session: Session) -> Iterator[KnownAccount]:
 
 def _accounts_of_saved_calls(session: Session) -> Iterator[KnownAccount]:
     """Yield the account of each launch of this ledger whose call is saved, until its machine's end is confirmed."""
-    for token, _ in saved.unresolved(session.home.attempts):
+    for token, _ in saved.all_saved(session.home.attempts):
         try:
             call = saved.load(session.home.attempts, token)
         except LedgerUnavailable:  # reported by the command that finds out whether that launch made a machine

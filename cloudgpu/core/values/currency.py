@@ -22,7 +22,7 @@ CODES = frozenset(
 # Decimal places of the currencies that do not have two, by the same list.
 _DECIMAL_PLACES = dict.fromkeys("BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF".split(), 0)
 _DECIMAL_PLACES |= dict.fromkeys("BHD IQD JOD KWD LYD OMR TND".split(), 3)
-_EXACT_ARITHMETIC = Context(prec=80)  # digits; no amount times no rate has more
+_EXACT_ARITHMETIC = Context(prec=80)  # digits; no product of an amount and a rate has more
 
 
 class CurrencyRecord(TypedDict):
