@@ -28,7 +28,7 @@ FACTS_S, START_S, STOP_S, REQUEST_S = 60.0, 120.0, 60.0, 60.0  # time-outs of re
 DAEMONS = ("munged", "slurmd")
 CONTROLLER_DAEMONS = ("munged", "slurmctld", "slurmd")
 ALL_ADDRESSES = "0.0.0.0"  # noqa: S104  (where Slurm listens if it cannot be told an address)
-MODULES = ("remote_processes", "remote_directories", "remote_node")  # each may import those before it
+MODULES = ("remote_processes", "remote_directories", "remote_facts", "remote_node")  # each may import those before it
 COMMAND = command_of("cloudgpu.access.slurm", MODULES)
 
 

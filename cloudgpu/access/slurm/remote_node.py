@@ -1,22 +1,21 @@
 """Reads the facts of the node it runs on and manages Slurm there, as the login user.
 
-This text is sent over SSH after `remote_processes.py`; the agent's interpreter, or `python3`, runs it. Standard library
+This text is sent over SSH after `remote_facts.py`; the agent's interpreter, or `python3`, runs it. Standard library
 only, Python 3.8+.
 
 It answers requests one after the other and ends with its channel. In a request, `directory` is the node's, `socket_dir`
 its directory for sockets, whose path has to be short, and `process_tag` the value of ENGINE_VARIABLE in its processes.
-Between two requests it may hold ports, so that nobody else takes them before the daemons start. The daemons outlive it.
+Between two requests it may listen on ports, so that nobody else takes them before the daemons do. The daemons outlive
+it.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import json
 import os
 import pwd
-import re
 import shutil
 import socket
 import struct
@@ -37,6 +36,17 @@ from cloudgpu.access.slurm.remote_directories import (
     remove_stale_directories,
     write_shared_files,
 )
+from cloudgpu.access.slurm.remote_facts import (
+    gpus,
+    host_address,
+    host_id,
+    interfaces,
+    is_first_boot,
+    memory_mb,
+    output,
+    search_path,
+    uid_of,
+)
 from cloudgpu.access.slurm.remote_processes import (
     ENGINE_VARIABLE,
     Fault,
@@ -53,16 +63,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-DAEMON_PATH = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 NODE_VARIABLES = ("CLOUDGPU_MACHINE", "PATH", "TMPDIR", "VIRTUAL_ENV")  # of which `read_facts` answers the values
 DAEMON_VARIABLES = ("HOME", "LANG", "TMPDIR", "TZ", "CLOUDGPU_MACHINE")  # for daemons
-DEVICES = ".cloudgpu/gpu-devices"  # device files, one per line, for GPUs that are not /dev/nvidia0, 1, ...
-CLOUD_INIT_DIR = Path("/run/cloud-init")
 PLAN_FILE, KEY_FILE = "plan.json", "munge.key"
 ANSWER_PREFIX = b"\x1ecloudgpu-slurm "
 START_TIMEOUT_S, QUERY_TIMEOUT_S = 30.0, 25.0
 DEFAULT_PORTS = (6818, 6817)  # of slurmd and slurmctld
-SIOCGIFADDR = 0x8915  # linux/sockios.h
 SINFO = ("sinfo", "-h", "-N", "-o", "%N|%T|%E")
 SQUEUE = ("squeue", "-h", "-a", "-r", "-o", "%i|%T|%r")
 MAX_ERROR_CHARS = 300  # of the last line of an error
@@ -345,96 +351,12 @@ def remove(
     return answer
 
 
-def search_path() -> str:
-    """Return the PATH for programs, with the directories of daemons, which Debian leaves out for users."""
-    return os.pathsep.join([os.environ.get("PATH", ""), *DAEMON_PATH])
-
-
 def read_plan(directory: str) -> dict[str, Any]:
     """Return what `record_plan` wrote: the hash of the plan, and the ports; empty if there is none."""
     try:
         return dict(json.loads((absolute(directory) / PLAN_FILE).read_text()))
     except (OSError, ValueError):
         return {}
-
-
-def is_first_boot() -> bool:
-    """Tell whether cloud-init still installs packages at the first boot."""
-    return CLOUD_INIT_DIR.is_dir() and not any((CLOUD_INIT_DIR / name).exists() for name in ("result.json", "disabled"))
-
-
-def memory_mb() -> int:
-    """Return the memory of this computer in MiB."""
-    with Path("/proc/meminfo").open() as file:
-        return max(1, int(file.readline().split()[1]) // 1024)
-
-
-def gpus() -> list[str]:
-    """Return the device files of the GPUs that this user may use here."""
-    if shutil.which("nvidia-smi", path=search_path()):
-        output(["nvidia-smi", "-L"])  # creates the device files if no GPU was used since the boot
-    try:
-        lines = (Path(home()) / DEVICES).read_text().splitlines()
-        device_files = [Path(line.strip()) for line in lines if line.strip()]
-    except OSError:
-        devices = [device for device in Path("/dev").iterdir() if re.fullmatch("nvidia[0-9]+", device.name)]
-        device_files = sorted(devices, key=lambda device: int(device.name[6:]))
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None and re.fullmatch("[0-9,]*", visible):
-        chosen = {int(index_text) for index_text in visible.split(",") if index_text}
-        device_files = [device for index, device in enumerate(device_files) if index in chosen]
-    return [str(device) for device in device_files if device.is_char_device()]
-
-
-def host_id() -> str:
-    """Return an id that nodes on one host share: boot id, network namespace, host name."""
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return " ".join([boot_id, os.readlink("/proc/self/ns/net"), socket.gethostname()])
-
-
-def interfaces() -> dict[str, str]:
-    """Return the IPv4 addresses of the network interfaces by name, without loopback."""
-    addresses = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):
-                answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name[:15].encode()))
-                addresses[name] = socket.inet_ntoa(answer[20:24])
-    return {name: address for name, address in addresses.items() if not address.startswith("127.")}
-
-
-def host_address() -> str:
-    """Return the IPv4 address of this host's name, as Slurm resolves it; empty for none."""
-    try:
-        return str(socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)[0][4][0])
-    except OSError:
-        return ""
-
-
-def uid_of(name: str) -> int | None:
-    """Return the uid of a user, None for an unknown one."""
-    try:
-        return pwd.getpwnam(name).pw_uid
-    except KeyError:
-        return None
-
-
-def output(command: list[str]) -> str:
-    """Return what a command prints; empty if it fails."""
-    environ = dict(os.environ, PATH=search_path())
-    try:
-        completed = subprocess.run(  # noqa: S603
-            command,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=20,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return completed.stdout.decode("utf-8", "replace").strip()
 
 
 VERBS: dict[str, Callable[..., dict[str, Any]]] = {
