@@ -41,9 +41,10 @@ def memory_mb() -> int:
 
 
 def gpus() -> list[str]:
-    """Return the device files of the GPUs that this user may use here."""
-    if shutil.which("nvidia-smi", path=search_path()):
-        output(["nvidia-smi", "-L"])  # creates the device files if no GPU was used since the boot
+    """Return the device files of the GPUs that this user may use here, and that CUDA_VISIBLE_DEVICES lets it see."""
+    has_program = shutil.which("nvidia-smi", path=search_path())
+    # It also creates the device files if no GPU was used since the boot.
+    listing = output(["nvidia-smi", "-L"]) if has_program else ""
     try:
         lines = (Path(home()) / DEVICES).read_text().splitlines()
         device_files = [Path(line.strip()) for line in lines if line.strip()]
@@ -51,10 +52,26 @@ def gpus() -> list[str]:
         devices = [device for device in Path("/dev").iterdir() if re.fullmatch("nvidia[0-9]+", device.name)]
         device_files = sorted(devices, key=lambda device: int(device.name[6:]))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None and re.fullmatch("[0-9,]*", visible):
-        chosen = {int(index_text) for index_text in visible.split(",") if index_text}
-        device_files = [device for index, device in enumerate(device_files) if index in chosen]
+    if visible is not None:
+        indexes = visible_indexes(visible, listing, len(device_files))
+        device_files = [device for index, device in enumerate(device_files) if index in indexes]
     return [str(device) for device in device_files if device.is_char_device()]
+
+
+def visible_indexes(visible: str, listing: str, count: int) -> set[int]:
+    """Return which of `count` GPUs the value of CUDA_VISIBLE_DEVICES names, by index or by UUID or its begin.
+
+    As in CUDA, an entry that names none (-1, a part of a GPU) ends the list. `listing` is what `nvidia-smi -L` printed.
+    """
+    uuids = re.findall(r"^GPU ([0-9]+): .*\(UUID: (\S+)\)$", listing, re.MULTILINE)
+    indexes: set[int] = set()
+    for entry in map(str.strip, visible.split(",")):
+        is_index = re.fullmatch("[0-9]+", entry)
+        named = [int(entry)] if is_index else [int(index) for index, uuid in uuids if entry and uuid.startswith(entry)]
+        if len(named) != 1 or named[0] >= count:
+            break
+        indexes.add(named[0])
+    return indexes
 
 
 def host_id() -> str:

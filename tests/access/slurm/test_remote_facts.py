@@ -1,0 +1,46 @@
+"""What a node says it has, read here."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudgpu.access.slurm.remote_facts import gpus, memory_mb
+
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full")  # stand-ins: device files that are on every computer
+LISTED = "".join(f"GPU {n}: Some GPU (UUID: GPU-{n}a-4f3e)\n" for n in range(3))
+
+
+@pytest.fixture
+def computer(tmp_path, monkeypatch):
+    """A computer with three GPUs; that `nvidia-smi -L` prints lines of this form is our belief."""
+    program = tmp_path / "bin/nvidia-smi"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\n[ "$*" = -L ] && printf "%s" "{LISTED}"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".cloudgpu").mkdir()
+    (tmp_path / ".cloudgpu/gpu-devices").write_text("\n".join(DEVICES))
+
+
+@pytest.mark.parametrize(
+    ("visible", "indexes"),
+    [
+        (None, [0, 1, 2]),
+        ("", []),
+        ("0,2", [0, 2]),
+        ("-1", []),
+        ("1,-1,2", [1]),  # what follows an entry that names none is not visible, says the CUDA C++ Programming Guide
+        ("GPU-2a-4f3e,GPU-0a-4f3e", [0, 2]),  # so a machine on the user's own host gets its GPUs
+        ("GPU-1a", [1]),
+        ("GPU-", []),
+        ("MIG-1a-4f3e", []),
+        ("7", []),
+    ],
+)
+def test_only_the_gpus_that_this_machine_may_use_are_its_own(computer, monkeypatch, visible, indexes):
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpus() == [DEVICES[index] for index in indexes]
