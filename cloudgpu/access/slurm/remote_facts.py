@@ -21,6 +21,7 @@ from cloudgpu.access.slurm.remote_directories import home
 DAEMON_PATH = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 DEVICES = ".cloudgpu/gpu-devices"  # device files, one per line, for GPUs that are not /dev/nvidia0, 1, ...
 CLOUD_INIT_DIR = Path("/run/cloud-init")
+PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 
@@ -34,10 +35,29 @@ def is_first_boot() -> bool:
     return CLOUD_INIT_DIR.is_dir() and not any((CLOUD_INIT_DIR / name).exists() for name in ("result.json", "disabled"))
 
 
-def memory_mb() -> int:
-    """Return the memory of this computer in MiB."""
-    with Path("/proc/meminfo").open() as file:
-        return max(1, int(file.readline().split()[1]) // 1024)
+def memory_mb(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
+    """Return the memory that processes here may use, in MiB: the computer's, or the limit of their container."""
+    with (proc / "meminfo").open() as file:
+        total_kib = int(file.readline().split()[1])
+    return max(1, min([total_kib, *memory_limits_kib(proc, cgroups)]) // 1024)
+
+
+def memory_limits_kib(proc: Path, cgroups: Path) -> list[int]:
+    """Return the limits of memory that this process is under: those of its control group and of all above it."""
+    limits = []
+    lines: list[str] = []
+    with contextlib.suppress(OSError):
+        lines = (proc / "self/cgroup").read_text().splitlines()
+    for line in lines:  # hierarchy:controllers:path
+        _, controllers, path = line.split(":", 2)
+        root, name = (cgroups / "memory", "memory.limit_in_bytes") if controllers else (cgroups, "memory.max")
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        parts = [part for part in path.split("/") if part]
+        for depth in range(len(parts) + 1):
+            with contextlib.suppress(OSError, ValueError):  # "max" is no limit
+                limits.append(int(root.joinpath(*parts[:depth], name).read_text()) // 1024)
+    return limits
 
 
 def gpus() -> list[str]:

@@ -44,3 +44,31 @@ def test_only_the_gpus_that_this_machine_may_use_are_its_own(computer, monkeypat
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert gpus() == [DEVICES[index] for index in indexes]
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "limits", "mib"),
+    [
+        ("0::/\n", {}, 64_000),
+        ("0::/\n", {"memory.max": "max\n"}, 64_000),
+        ("0::/\n", {"memory.max": f"{8 << 30}\n"}, 8192),  # a container sees its own group as the first one
+        ("0::/a/b\n", {"a/memory.max": f"{4 << 30}\n", "a/b/memory.max": "max\n"}, 4096),
+        ("0::/a\n", {"a/memory.max": f"{128 << 30}\n"}, 64_000),
+        ("4:memory:/a\n0::/\n", {"memory/a/memory.limit_in_bytes": f"{2 << 30}\n"}, 2048),
+        ("4:cpu,memory:/a\n", {"memory/memory.limit_in_bytes": f"{2 << 30}\n"}, 2048),
+        ("4:memory:/\n", {"memory/memory.limit_in_bytes": "9223372036854771712\n"}, 64_000),  # no limit
+    ],
+)
+def test_the_memory_of_a_container_is_its_limit(tmp_path, cgroup, limits, mib):
+    proc, groups = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text(f"MemTotal:       {64_000 * 1024} kB\nMemFree: 1 kB\n")
+    (proc / "self/cgroup").write_text(cgroup)
+    for name, text in limits.items():
+        (groups / name).parent.mkdir(parents=True, exist_ok=True)
+        (groups / name).write_text(text)
+    assert memory_mb(proc, groups) == mib
+
+
+def test_the_memory_of_this_computer_is_known():
+    assert memory_mb() > 100
