@@ -47,7 +47,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program on a host (ssh)": "4f19e77b1511ac587d87a0ebd98934ef38d9a5c95b9b982c2dcb46b18356e69e",
     "program that runs JupyterLab": "c17cb7801f2cfb1bc092c3149c57b750836b606e076535ac9f7d819ae5e8e275",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
-    "program that looks after a node's engine": "8a230039e7e877eeb7aae1404457c28323f98b9029e579f0c29d75330e60890f",
+    "program that looks after a node's engine": "f3546b26a204f8145ac93b8f5e21b7a810a51aa4725a607f6bd13572441338e1",
     "command that looks after a node's engine": "daa68b740c8385dc6c408c01e715292d771de438186326f97af05458cb6a966e",
     "program that runs jobs": "ba82b55e3aca009ffa598db213cd14ec945fc440d4b82937c594d32e74f362d1",
     "program that takes a job through Slurm": "0230c6a1579c80eb35efdf06f600dab02b26fdec9663d849c7f1584910c75b8a",

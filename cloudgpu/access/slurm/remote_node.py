@@ -203,7 +203,6 @@ def start(
     `several`: several people use the node, and slurmd runs as root.
     """
     node_dir = make_directories(directory, Path(socket_dir), several=several)
-    release_ports(held_sockets)
     listening_checks = {
         "munged": partial(is_listening, socket.AF_UNIX, socket_dir + "/munge"),
         "slurmctld": partial(is_listening, socket.AF_INET, (at, ports[1])),
@@ -212,10 +211,13 @@ def start(
     started = {}
     for daemon in names:
         if not recorded_daemons(node_dir).get(daemon):
+            if daemon != "munged":  # which takes none, and for which the others wait
+                release_ports(held_sockets)
             started[daemon] = launch(daemon, node_dir, Path(socket_dir), process_tag, name, several=several)
             record_process(node_dir, daemon, started[daemon].pid)
             if daemon == "munged":  # the others use it when they start
                 wait_for(daemon, started[daemon], [node_dir, Path(socket_dir)], listening_checks[daemon])
+    release_ports(held_sockets)  # also where all of them ran
     for daemon, process in started.items():
         wait_for(daemon, process, [node_dir, Path(socket_dir)], listening_checks[daemon])
     return {"began": sorted(started)}

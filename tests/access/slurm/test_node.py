@@ -21,7 +21,7 @@ from tests.providers.ssh.hosts import USER, OwnHost
 
 PROGRAMS = {
     "slurmd": "[ \"$1\" = -V ] && exec echo slurm-wlm 23.11.4\necho 'slurmd: error: no such node' >&2; exit 1",
-    "munged": "exec sleep 0.2",
+    "munged": 'cat /proc/net/tcp >"$HOME/tcp-while-munged-begins"; exec sleep 0.2',
     "nvidia-smi": "exec sleep 0",
 }
 
@@ -113,6 +113,15 @@ def test_a_daemon_that_ends_says_why_in_its_own_words(opened, host):
     with pytest.raises(Unreachable) as refused:
         node.start(Ports(1, None))
     assert "munged ended: it said nothing" in refused.value.message
+
+
+def test_ports_are_held_while_munged_begins(opened, host):
+    node = opened(1)
+    ports = node.reserve_ports(shared=True)
+    node.write(Files({"slurm.conf": "x"}, ()), b"a key")
+    with pytest.raises(Unreachable, match="munged ended"):
+        node.start(ports)
+    assert f":{ports.node:04X} 00000000:0000 0A" in (host.home / "tcp-while-munged-begins").read_text()
 
 
 def test_nothing_is_left_of_a_node_that_was_removed(opened, host):
