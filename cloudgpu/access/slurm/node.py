@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -84,18 +85,18 @@ class EngineNode:
         sent_at = time.time()
         answer = self._request("look", FACTS_S, directory=self.paths.directory, people=list(people))
         received_at = time.time()
-        try:
+        with self._reading_answer():
             clock_offset_s = float(answer["now"]) - (sent_at + received_at) / 2
             return node_facts(
                 self.name, answer, 0.0 if abs(clock_offset_s) <= received_at - sent_at else clock_offset_s
             )
-        except (ValueError, KeyError, TypeError) as error:
-            raise self._error(str(error)) from None
 
     def reserve_ports(self, *, shared: bool) -> Ports:
         """Choose this node's ports, and hold them until `start`; any free ones if nodes share the host (`shared`)."""
-        node, controller = self._request("hold", REQUEST_S, controller=not self.node, shared=shared)["ports"]
-        return Ports(int(node), None if controller is None else int(controller))
+        answer = self._request("hold", REQUEST_S, controller=not self.node, shared=shared)
+        with self._reading_answer():
+            node, controller = answer["ports"]
+            return Ports(int(node), None if controller is None else int(controller))
 
     def write(self, files: Files, key: bytes, *, many_users: bool = False) -> None:
         """Write the node's files and the cluster's munge key, which is sent on standard input.
@@ -121,7 +122,8 @@ class EngineNode:
         values = {"name": self.name, "ports": list(ports), "names": list(self.daemons), "several": many_users}
         files = {"directory": self.paths.directory, "socket_dir": self.paths.socket_directory}
         answer = self._request("start", START_S, **files, process_tag=self._process_tag, at=connect_address, **values)
-        return tuple(answer["began"])
+        with self._reading_answer():
+            return tuple(answer["began"])
 
     def stop(self) -> None:
         """End all processes of Slurm on this node, jobs too; its files stay."""
@@ -145,13 +147,24 @@ class EngineNode:
     def state(self) -> SlurmState:
         """Return the state of Slurm's nodes and queue; only for node 0, the controller."""
         answer = self._request("ask", REQUEST_S, directory=self.paths.directory)
-        if not answer["alive"]:
-            return SlurmState(answers=False, why=str(answer["why"]))
-        return SlurmState(True, read_sinfo(str(answer["sinfo"])), read_squeue(str(answer["squeue"])))  # noqa: FBT003
+        with self._reading_answer():
+            if not answer["alive"]:
+                return SlurmState(answers=False, why=str(answer["why"]))
+            return SlurmState(True, read_sinfo(str(answer["sinfo"])), read_squeue(str(answer["squeue"])))  # noqa: FBT003
 
     def resume(self, names: Sequence[str]) -> None:
         """Put drained or down nodes back into service; only for node 0, the controller."""
         self._request("resume", REQUEST_S, directory=self.paths.directory, names=list(names))
+
+    @contextlib.contextmanager
+    def _reading_answer(self) -> Iterator[None]:
+        """Raise Unreachable where a part of an answer is missing, or has an impossible value."""
+        try:
+            yield
+        except (KeyError, TypeError):
+            raise self._error(_NO_ANSWER) from None
+        except ValueError as error:
+            raise self._error(str(error)) from None
 
     def _request(self, verb: str, timeout: float, **values: Any) -> dict[str, Any]:
         answer_bytes = bytearray()

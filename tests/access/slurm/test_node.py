@@ -79,6 +79,31 @@ def test_an_answer_that_is_too_long_is_said(host, monkeypatch):
         one.read_facts([USER])
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "ask"),
+    [
+        (
+            'return {"ports": [port_numbers',
+            'return {"port": [port_numbers',
+            lambda node: node.reserve_ports(shared=True),
+        ),
+        ('return {"ports": [port_numbers[0]', 'return {"ports": [None', lambda node: node.reserve_ports(shared=True)),
+        ('return {"began": sorted(started)}', 'return {"began": None}', lambda node: node.start(Ports(1, None))),
+        ('return {"alive": False, "why": "slurmctld', 'return {"alive": False, "": "slurmctld', EngineNode.state),
+        ('return {"alive": False, "why": "slurmctld does not run"}', 'return {"alive": True}', EngineNode.state),
+    ],
+)
+def test_an_answer_that_is_none_of_the_programs_is_unreachable(host, monkeypatch, old, new, ask):
+    text = engine_node.program().decode()
+    assert text.count(old) == 1
+    head, _, node_text = text.rpartition('"""Reads the facts of the node')
+    altered = ('"""Reads the facts of the node' + node_text).replace(old, new).encode()
+    monkeypatch.setattr(engine_node, "program", lambda: head[:-8].encode() + b"%08d" % len(altered) + altered)
+    monkeypatch.setattr(engine_node, "DAEMONS", ())
+    with EngineNode(connect_to(host), "cg-wrong", 1) as node, pytest.raises(Unreachable, match="not an answer of"):
+        ask(node)
+
+
 @pytest.mark.soak
 def test_ports_are_held_until_they_are_used(opened):
     first, second = opened(0), opened(1)
