@@ -309,7 +309,7 @@ def ssh_client() -> str:
 
 def _host_block(host: SshHost) -> str:
     """Return the lines of this machine only."""
-    address, user = host.address, _quoted_text(host.address.user)
+    address, user = host.address, _quoted_text(host.address.user, "user", "a user name")
     text = (
         f"\nHost {host.name}\n  HostName {address.host}\n  Port {address.port}\n  User {user}\n"
         f"  HostKeyAlias {host.id}\n"
@@ -346,17 +346,17 @@ def _quoted_path(path: Path) -> str:
             value=str(path),
             next="Set CLOUDGPU_HOME to a path without ${.",
         )
-    return _quoted_text(str(path).replace("%", "%%"))
+    return _quoted_text(str(path).replace("%", "%%"), "CLOUDGPU_HOME", "paths")
 
 
 @lru_cache(maxsize=64)  # machines have the same few users
-def _quoted_text(text: str) -> str:
+def _quoted_text(text: str, field: str, what: str) -> str:
     if any(character in text for character in '"\n\r\\'):
         raise InvalidRequest(
             f"{text!r} cannot be used in an SSH config.",
-            field="CLOUDGPU_HOME",
+            field=field,
             value=text,
-            next="Use paths and user names without quotes, backslashes and line ends.",
+            next=f"Use {what} without quotes, backslashes and line ends.",
         )
     return f'"{text}"' if any(character in text for character in " \t#'") else text
 

@@ -89,9 +89,18 @@ def test_an_unchanged_config_is_not_written_again(spaced):
 @pytest.mark.parametrize("user", ['a"b', "a\nProxyCommand evil", "a\\b"])
 def test_what_could_be_read_as_another_option_is_refused(tmp_path, user):
     host = SshHost("box", "cg-1", Address("127.0.0.1", 22, user))
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequest) as refused:
         write_config(tmp_path / "config", [host], key_file=tmp_path / "key", known_hosts=tmp_path / "known_hosts")
+    assert (refused.value.field, refused.value.value) == ("user", user)
     assert not (tmp_path / "config").exists()
+
+
+def test_a_path_that_cannot_be_written_into_the_config_is_said_to_be_one(tmp_path):
+    host = SshHost("box", "cg-1", Address("127.0.0.1", 22, "me"))
+    key_file = tmp_path / 'a"b'
+    with pytest.raises(InvalidRequest) as refused:
+        write_config(tmp_path / "config", [host], key_file=key_file, known_hosts=tmp_path / "known_hosts")
+    assert (refused.value.field, refused.value.value) == ("CLOUDGPU_HOME", str(key_file))
 
 
 def test_a_computer_without_a_client_is_told_how_to_get_one(monkeypatch, tmp_path):
