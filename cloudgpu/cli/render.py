@@ -240,7 +240,7 @@ def price_text(price: Price | None) -> str:
         return "not known"
     basis_text = "" if price["basis"] in ("quoted", "listed", "measured") else f", {price['basis']}"
     basis_text = ", not measured" if price["basis"] == "setting" else basis_text
-    if price["source"].startswith("config.toml discounts"):
+    if price["negotiated"]:
         basis_text = ", as agreed"
     return f"{dollars(price['usd_per_hour'], 4)} an hour: {price['source']}, as of {price['as_of'][:10]}{basis_text}"
 
@@ -252,7 +252,7 @@ def price_briefly(price: Price | None) -> str:
     basis_text = f"{price['basis']} {price['as_of'][:10]}"
     if price["basis"] == "setting":
         basis_text = "by the settings, not measured"
-    if price["source"].startswith("config.toml discounts"):
+    if price["negotiated"]:
         basis_text = "as agreed"
     return f"{dollars(price['usd_per_hour'], 4)} an hour ({basis_text})"
 

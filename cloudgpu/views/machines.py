@@ -227,6 +227,7 @@ def _price_document(price: HourlyPrice | None) -> PriceDocument | None:
         "source": price.source,
         "as_of": price.as_of,
         "basis": price.basis,
+        "negotiated": bool(price.is_negotiated),
     }
 
 

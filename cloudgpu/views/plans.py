@@ -178,6 +178,7 @@ def price_document(price: Price) -> PriceDocument:
         "source": price.source,
         "as_of": iso(price.as_of),
         "basis": str(price.basis),
+        "negotiated": price.is_negotiated,
     }
 
 

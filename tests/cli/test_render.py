@@ -29,6 +29,24 @@ def test_no_word_is_broken_however_narrow_the_terminal_is(monkeypatch, columns):
         assert all(len(line.split()) <= 2 for line in wide), "only what is longer than a line stands in a longer one"
 
 
+@pytest.mark.parametrize(
+    ("negotiated", "source"), [(True, "the contract"), (False, "config.toml discounts, as it is called")]
+)
+def test_a_price_was_agreed_if_its_document_says_so_whatever_its_source_is_called(negotiated, source):
+    price = {
+        "usd_per_hour": "2",
+        "source": source,
+        "as_of": "2026-11-20T12:00:00Z",
+        "basis": "setting",
+        "negotiated": negotiated,
+    }
+    assert ("as agreed" in render.price_text(price), "not measured" in render.price_text(price)) == (
+        negotiated,
+        not negotiated,
+    )
+    assert ("as agreed" in render.price_briefly(price)) == negotiated
+
+
 def test_prose_is_wrapped_in_one_place():
     room = Path(render.__file__).parent
     wrapping = {path.name for path in room.rglob("*.py") if "textwrap" in imports(path)}

@@ -424,6 +424,7 @@ def test_what_a_command_prints_beside_its_schema_fails_the_test_that_sees_it(pla
 
 def test_a_time_an_amount_and_a_word_are_held_to_their_form():
     price = {"usd_per_hour": "0.5", "source": "s", "as_of": "2026-11-20T12:20:10Z", "basis": "listed"}
+    price["negotiated"] = False
     region = {"region": "r", "ping_ms": None, "price": price, "instance_type": None, "zone": None}
     head = {"provider": "aws", "account": "a", "gpu": None, "market": "spot", "live": True, "one_address": False}
     document = {**head, "regions": [region], "unanswered": []}

@@ -107,6 +107,8 @@ class Price(TypedDict):
     """`quoted`, `listed`, `derived`, `unverified`, `setting`, `measured` or `assumed` (a usual figure, where the
     settings have none).
     """
+    negotiated: bool
+    """It is yours alone, by `[[discounts]]` of config.toml."""
 
 
 class Address(TypedDict):

@@ -26,7 +26,7 @@ def test_the_plan_and_the_ledger_have_the_agreed_price(line):
     planned = line(f"{UP} --dry-run -o json")
     price = planned.json["plan"]["price"]
     assert float(price["usd_per_hour"]) == pytest.approx(float(listed.per_hour.dollars) * 0.8)
-    assert price["basis"] == "setting"
+    assert (price["basis"], price["negotiated"]) == ("setting", True)
     assert "config.toml discounts[1]: 20% off" in price["source"]
     assert listed.source in price["source"]
     told = line(f"{UP} --dry-run -v").out
@@ -44,6 +44,7 @@ def test_what_was_agreed_on_for_another_market_changes_nothing(line):
     line.config(CONFIG + AGREED)
     after = line(f"{UP} --spot --dry-run -o json").json["plan"]["price"]
     assert (after["usd_per_hour"], after["basis"]) == (before["usd_per_hour"], "quoted")
+    assert not after["negotiated"]
 
 
 def test_regions_ranks_by_what_is_paid(line):
