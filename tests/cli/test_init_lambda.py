@@ -72,7 +72,9 @@ def test_a_rule_for_more_than_ssh_keeps_the_rest(said, lambdalabs):
     assert kept == {("udp",), ("icmp",), ("tcp", 1, 21), ("tcp", 23, 65535)}
 
 
-def test_doctor_names_the_rule_that_lets_everybody_in_and_what_closes_it(said, lambdalabs):
+@pytest.mark.parametrize("sources", [["0.0.0.0/0"], ["0.0.0.0/1", "128.0.0.0/1"], ["203.0.113.7/32", "::/0"]])
+def test_doctor_names_the_rule_that_lets_everybody_in_and_what_closes_it(said, lambdalabs, sources):
+    lambdalabs.state.rules = [{**OURS, "source_network": source} for source in sources]
     code, out, _ = said("doctor --provider lambda -o json")
     (check,) = [one for one in json.loads(out)["checks"] if one["name"] == "SSH at Lambda lambda"]
     assert "whole internet" in check["message"]

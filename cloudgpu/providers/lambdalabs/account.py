@@ -14,9 +14,9 @@ from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.lambdalabs import errors
 from cloudgpu.providers.lambdalabs.client import Lambda
 from cloudgpu.providers.lambdalabs.options import PROVIDER, read_key
+from cloudgpu.providers.shared.rules import is_open_to_all
 
 Rule = Mapping[str, Any]
-ANY_SOURCE = "0.0.0.0/0"
 SSH_PORT, MAX_PORT = 22, 65535
 _TERMINATION_FINDING = AccountFinding(
     "ends at Lambda",
@@ -49,7 +49,7 @@ def _firewall_finding(lam: Lambda) -> AccountFinding:
         rules = global_rules(lam)
     except CloudgpuError as error:
         return AccountFinding(title, None, f"who may reach port 22 is not known: {error.message}", "Run doctor again.")
-    if not any(rule.get("source_network") == ANY_SOURCE and _includes_ssh(rule) for rule in rules):
+    if not any(is_open_to_all(str(rule.get("source_network"))) and _includes_ssh(rule) for rule in rules):
         message = (
             f"the account's global rules do not open port 22 to everybody (not so in {REGION_WITHOUT_GLOBAL_RULES})"
         )
