@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import NEVER_RAN, TAG_ID, TAG_RENEW_UNTIL, Address, Instance, Listing, State
 from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price
 from cloudgpu.core.values.money import Money
@@ -29,6 +30,7 @@ MAX_PAGES = 400
 MAX_LABEL_CHARS = 1024  # characters, for a change (OpenAPI files)
 TAG_PREFIX = "cloudgpu-"
 _ID = re.compile(r"[1-9]\d{0,17}", re.ASCII)
+_OWN_LABEL = re.compile(rf"{LABEL_PREFIX}[A-Za-z0-9_-]{{1,250}}")
 _STARTING_STATUSES = (None, "", "loading", "created", "recycling", "scheduling", "rebooting")
 
 
@@ -50,9 +52,19 @@ def read_contract(vast: Vast, id: str) -> Raw:  # noqa: A002
 
 
 def list_machines(vast: Vast) -> Listing:
-    """Return every contract with a cloudgpu-id tag: a call per 25 contracts of the account."""
-    contracts = [contract for contract in all_contracts(vast) if TAG_ID in tags_of(contract)]
-    return Listing(tuple(instance(vast, _complete(contract)) for contract in contracts))
+    """Return every contract with a cloudgpu-id tag: a call per 25 contracts of the account.
+
+    A contract with a label of ours but without tags is in `unanswered`: it may be a machine of ours.
+    """
+    instances, unanswered = [], []
+    for contract in all_contracts(vast):
+        label = _parse_label(contract)[0]
+        if TAG_ID in tags_of(contract):
+            instances.append(instance(vast, _complete(contract)))
+        elif _OWN_LABEL.fullmatch(label):
+            why = f"{CLOUD} does not show the variable {TAGS_VARIABLE} of the contract {label}"
+            unanswered.append(Unanswered(str(contract["id"]), why))
+    return Listing(tuple(instances), tuple(unanswered))
 
 
 def all_contracts(vast: Vast, filters: Mapping[str, Any] | None = None) -> Iterator[Raw]:

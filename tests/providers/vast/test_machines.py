@@ -112,6 +112,17 @@ def test_a_contract_of_somebody_else_without_a_gpu_keeps_nobody_from_the_list_of
     assert [one.id for one in lab.list().instances] == [made.id]
 
 
+def test_a_contract_of_ours_whose_tags_are_not_shown_is_a_gap_and_not_absent(vast, lab, monkeypatch):
+    made, shown = launched(lab), Contract.shown
+    monkeypatch.setattr(Contract, "shown", lambda one: {**shown(one), "extra_env": None})
+    found = lab.list()
+    assert found.instances == ()
+    assert [gap.scope for gap in found.unanswered] == [made.id]
+    assert not found.is_complete_in(made.region)
+    vast.contract(made.id).label = "somebody's own"
+    assert lab.list().is_complete_in(made.region)
+
+
 def test_tags_in_a_label_that_somebody_wrote_by_hand_are_none(vast, lab):
     attempt = attempt_of(lab)
     made = launched(lab, attempt)
