@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price
@@ -168,12 +169,21 @@ def get(lam: Lambda, id: str) -> Instance:  # noqa: A002
 
 
 def list_machines(lam: Lambda) -> Listing:
-    """Return every machine with a cloudgpu-id tag, from one call."""
-    instances = lam.get("/instances", "list")
-    if not isinstance(instances, list):
+    """Return every machine with a cloudgpu-id tag, from one call.
+
+    A living machine with our SSH key but without that tag is in `unanswered`: it may be a machine of ours.
+    """
+    raw_machines = lam.get("/instances", "list")
+    if not isinstance(raw_machines, list):
         raise errors.unreadable_error("list")
-    machines = (_instance(lam, instance) for instance in instances)
-    return Listing(tuple(machine for machine in machines if TAG_ID in machine.tags))
+    instances, unanswered = [], []
+    for raw in raw_machines:
+        machine = _instance(lam, raw)
+        if TAG_ID in machine.tags:
+            instances.append(machine)
+        elif machine.state is not State.TERMINATED and KEY_NAME in (raw.get("ssh_key_names") or ()):
+            unanswered.append(Unanswered(machine.id, f"{CLOUD} does not show the tags of the machine {machine.id}"))
+    return Listing(tuple(instances), tuple(unanswered))
 
 
 def terminate(lam: Lambda, id: str) -> None:  # noqa: A002

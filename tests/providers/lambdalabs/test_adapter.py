@@ -332,6 +332,19 @@ def test_no_refusal_of_a_listing_is_an_empty_account(lambdalabs, provider, attem
         provider.list()
 
 
+def test_a_machine_of_ours_whose_tags_are_not_shown_is_a_gap_and_not_absent(lambdalabs, provider, attempt):
+    made = launch(provider, attempt)
+    answer = provider._lambda.rest.get("/instances", action="list")
+    del answer["data"][0]["tags"]
+    for status, scopes in (("active", [made.id]), ("terminated", [])):
+        answer["data"][0]["status"] = status
+        lambdalabs.faults.add("list", status=200, body=answer)
+        found = provider.list()
+        assert found.instances == ()
+        assert [gap.scope for gap in found.unanswered] == scopes
+    assert provider.list().is_complete_in(made.region)
+
+
 def test_an_answer_about_another_machine_is_none_about_this_one(lambdalabs, provider, attempt):
     made = launch(provider, attempt)
     answer = provider._lambda.rest.get(f"/instances/{made.id}", action="get")
@@ -344,9 +357,9 @@ def test_an_answer_about_another_machine_is_none_about_this_one(lambdalabs, prov
 
 def test_machines_of_others_are_not_listed(lambdalabs, provider, attempt):
     made = launch(provider, attempt)
-    theirs = dict(lambdalabs.instances()[0].asked, tags=[])
+    theirs = dict(lambdalabs.instances()[0].asked, tags=[], ssh_key_names=["theirs"])
     lambdalabs.state.machines[made.id].asked = theirs
-    assert provider.list().instances == ()
+    assert (provider.list().instances, provider.list().unanswered) == ((), ())
 
 
 @pytest.mark.parametrize(
