@@ -39,17 +39,35 @@ class FileSystem(Protocol):
 
 
 def open_bucket(address: BucketAddress, settings: ProviderSettings) -> FsspecBucket:
-    """Return a bucket; raise MissingExtra where fsspec has no implementation for its scheme."""
+    """Return a bucket.
+
+    Raises MissingExtra where fsspec has no implementation for its scheme, InvalidRequest or AuthFailed where that
+    cannot be used as it is set up.
+    """
     package = PACKAGES[address.scheme]
     try:
         import fsspec
 
-        file_system = fsspec.filesystem(address.scheme)
+        implementation = fsspec.get_filesystem_class(address.scheme)
     except (ImportError, ValueError) as error:  # its own word for a scheme that nothing implements
         message = f"Data at {address.scheme}:// needs the package {package}, which is not installed."
         remedy = f"Run: pip install {package}"
         raise MissingExtra(message, field="--data", value=address.text, next=remedy) from error
+    try:
+        file_system = implementation()
+    except Exception as error:  # its text may hold an address, so it is not repeated
+        if isinstance(error, PermissionError):
+            raise _denied_error(address.text, error) from error
+        message = f"{package} cannot be used as it is set up: {type(error).__name__}."
+        remedy = f"Give it its settings and its login, as the documentation of {package} says."
+        raise InvalidRequest(message, field="--data", value=address.text, next=remedy) from error
     return FsspecBucket(file_system, address, settings.clock)
+
+
+def _denied_error(address_text: str, error: Exception) -> AuthFailed:
+    message = f"{address_text} could not be read: {type(error).__name__}."
+    remedy = "Sign in with that cloud's command-line tool, and grant yourself access to the bucket."
+    return AuthFailed(message, field="--data", value=address_text, next=remedy)
 
 
 class FsspecBucket:
@@ -96,8 +114,7 @@ class FsspecBucket:
 
     def _error_for(self, error: Exception) -> AuthFailed | ProviderUnavailable:
         """Return our error for what an implementation raised. Its text may hold an address, so it is not repeated."""
-        problem = f"{self._address_text} could not be read: {type(error).__name__}"
         if isinstance(error, PermissionError):
-            remedy = "Sign in with that cloud's command-line tool, and grant yourself access to the bucket."
-            return AuthFailed(f"{problem}.", field="--data", value=self._address_text, next=remedy)
-        return ProviderUnavailable(f"{problem}.", field="--data", value=self._address_text, next="Try again.")
+            return _denied_error(self._address_text, error)
+        message = f"{self._address_text} could not be read: {type(error).__name__}."
+        return ProviderUnavailable(message, field="--data", value=self._address_text, next="Try again.")

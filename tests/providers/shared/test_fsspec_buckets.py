@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from cloudgpu.core.model.buckets import bucket_address
-from cloudgpu.errors import InvalidRequest, MissingExtra
+from cloudgpu.errors import AuthFailed, InvalidRequest, MissingExtra
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.buckets import open_bucket, open_results_bucket
 from cloudgpu.providers.shared.fsspec_buckets import FsspecBucket
@@ -25,6 +26,25 @@ def test_a_bucket_whose_package_is_not_installed_names_it(scheme, package):
         open_bucket(bucket_address(f"{scheme}://lab/set"), SETTINGS)
     assert refused.value.next == f"Run: pip install {package}"
     assert refused.value.field == "--data"
+
+
+@pytest.mark.parametrize(
+    ("raised", "error"), [(ValueError, InvalidRequest), (KeyError, InvalidRequest), (PermissionError, AuthFailed)]
+)
+def test_a_package_that_is_installed_and_lacks_its_settings_is_not_said_to_be_missing(monkeypatch, raised, error):
+    class Unset(MemoryFileSystem):
+        cachable = False
+
+        def __init__(self, **_options):
+            raise raised("Must provide account_name for https://secret.invalid")  # as adlfs does without one
+
+    monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, "az", Unset)
+    with pytest.raises(error) as refused:
+        open_bucket(bucket_address("az://lab/set"), SETTINGS)
+    assert not isinstance(refused.value, MissingExtra)
+    assert raised.__name__ in refused.value.message
+    assert "secret" not in refused.value.message
+    assert "pip install" not in refused.value.next
 
 
 def test_results_go_to_no_bucket_that_cannot_be_written_to():
