@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -31,7 +31,8 @@ from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.reaper.decisions import Decision, DueWarning, MachineView
 from cloudgpu.core.reaper.result import EndedItem, EndItem, GivenWarning, NotEnded, ReaperRun
 from cloudgpu.core.values.times import from_iso, iso, minute_text
-from cloudgpu.errors import AnswerTimeout, CloudgpuError, LedgerUnavailable
+from cloudgpu.errors import AnswerTimeout, CloudgpuError, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.ledger.log import files
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
 
@@ -295,24 +296,29 @@ def ping_failed_run(session: Session) -> None:
 def notify_outage_once(session: Session, error: CloudgpuError) -> None:
     """Alert every receiver that the reaper cannot run, once for each outage of the ledger.
 
-    If nobody received it, the next run sends it again. Raises nothing.
+    If nobody received it, or this process is killed meanwhile, the next run sends it again. Raises nothing.
     """
     marker = _outage_marker(session)
-    try:
-        if marker.exists():
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(files.lock(session.home.locks, "outage", wait=False))
+        except LedgerUnavailable:
+            pass  # a full disk has no room for a lock: the alert may be sent twice
+        except ProviderUnavailable:  # another process is sending it
             return
-        marker.touch(mode=0o600)
-        marker.write_text(iso(session.clock()))
-    except OSError:
-        pass  # without a marker the alert may be sent twice
-    try:
-        outcomes = send_directly(session, _outage_finding(error))
-    except CloudgpuError as refused:
-        session.report(f"no alert could be sent: {refused.message}")
-        return
-    if outcomes and all(outcome.why is not None for outcome in outcomes):
         with suppress(OSError):
-            marker.unlink(missing_ok=True)
+            if marker.exists():
+                return
+        try:
+            outcomes = send_directly(session, _outage_finding(error))
+        except CloudgpuError as refused:
+            session.report(f"no alert could be sent: {refused.message}")
+            return
+        if outcomes and all(outcome.why is not None for outcome in outcomes):
+            return
+        with suppress(OSError):
+            marker.touch(mode=0o600)
+            marker.write_text(iso(session.clock()))
 
 
 def clear_outage_marker(session: Session) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from datetime import timedelta
 
 import pytest
@@ -16,7 +18,10 @@ from cloudgpu.control.reaper.notify import notify_outage_once
 from cloudgpu.control.team.authorization import assign_owner
 from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
+from cloudgpu.ledger.log import files
+from tests.cli.program import until
 from tests.control.team.colleagues import team
+from tests.receivers.web import WebReceiver
 
 __all__ = ["team"]
 
@@ -74,6 +79,37 @@ def test_a_ledger_that_is_away_is_told_to_owners_where_the_lab_has_no_receiver(m
     notify_outage_once(lab.session, LedgerUnavailable("The server is down."))
     (text,) = posts(web, "ada")
     assert "The reaper cannot run: the ledger cannot be used" in text
+
+
+class Interrupting(WebReceiver):
+    """A receiver while whose first answer the sender is interrupted, as by Ctrl-C."""
+
+    def _take(self, request):
+        if not self.got:
+            os.kill(os.getpid(), signal.SIGINT)
+        super()._take(request)
+
+
+def test_an_outage_is_told_again_where_the_first_sender_was_interrupted(make_lab):
+    """Nobody knows whether it arrived, and nobody ends machines."""
+    receiver = Interrupting()
+    lab = make_lab(f'[alerts]\nto = ["json://{receiver.place}/lab"]\n')
+    fault = LedgerUnavailable("The server is down.")
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            notify_outage_once(lab.session, fault)
+        assert until(lambda: receiver.got, within_s=10)
+        for _ in range(2):
+            notify_outage_once(lab.session, fault)
+        assert len(receiver.got) == 2
+    finally:
+        receiver.end()
+
+
+def test_an_outage_is_told_by_one_of_two_processes_at_once(lab, web):
+    with files.lock(lab.session.home.locks, "outage", wait=False):  # the other one is sending
+        notify_outage_once(lab.session, LedgerUnavailable("The server is down."))
+    assert web.got == []
 
 
 def test_a_person_without_an_address_and_one_that_is_no_list_are_refused():
