@@ -51,7 +51,7 @@ def watch_jobs(
 
     Without `price_interval` no price list is refreshed.
     """
-    alert_interval, request = min(ALERT_INTERVAL, every), RunRequest()
+    alert_interval, request = min(ALERT_INTERVAL, every), RequestedRun()
 
     def request_run(session: Session) -> None:
         request.at = session.clock()
@@ -96,13 +96,13 @@ def _now(session: Session) -> datetime:
 
 
 @dataclass(slots=True)
-class RunRequest:
+class RequestedRun:
     """When a budget that stops machines was last found exceeded: a run is due then, unless one has ended since."""
 
     at: datetime | None = None
 
 
-def _run_due_at(session: Session, every: timedelta, request: RunRequest | None = None) -> datetime:
+def _run_due_at(session: Session, every: timedelta, request: RequestedRun | None = None) -> datetime:
     last_run, now = read_last_run(session.ledger), session.clock()
     due_at = own_run_due_at(
         last_run, run_due_at(last_run, session.ledger.machines(), every, now), home_id(session), every, now
@@ -113,7 +113,7 @@ def _run_due_at(session: Session, every: timedelta, request: RunRequest | None =
     return min(due_at, requested_at)
 
 
-def reap_once(session: Session, every: timedelta, request: RunRequest | None = None) -> str:
+def reap_once(session: Session, every: timedelta, request: RequestedRun | None = None) -> str:
     """Make one run of the reaper, the nightly sweep where that is due; return its summary, or "" for nothing to say.
 
     Whether a run is due is checked again under the lock of all watches: else two of them would make it one after the
