@@ -266,6 +266,14 @@ class FileReceiver:
         self._current = None
 
 
+def remove_outdated_links(root: Path, manifest: Manifest) -> None:
+    """Remove links of an earlier manifest where there is a directory now: its files would go to the link's target."""
+    with explain_disk_errors(root):
+        for path in manifest.directories:
+            if (root / path).is_symlink():
+                (root / path).unlink()
+
+
 def make_links(root: Path, manifest: Manifest) -> None:
     """Create the directories and links of a manifest; a link never replaces an existing file or directory.
 

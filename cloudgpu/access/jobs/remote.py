@@ -22,6 +22,7 @@ from cloudgpu.access.jobs.copies import (
     make_links,
     read_files,
     read_manifest,
+    remove_outdated_links,
     transfer_ended_error,
 )
 from cloudgpu.access.jobs.program import RequestRefused, StreamFrames, run_request
@@ -228,6 +229,7 @@ class RemoteJob:
         """
         manifest, sent = self.manifest(), 0
         for _ in range(TRIES):
+            remove_outdated_links(local_dir, manifest)
             copied = self.copy("results", manifest.files, local_dir, delivered)
             sent += copied.bytes
             make_links(local_dir, manifest)

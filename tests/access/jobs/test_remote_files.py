@@ -149,6 +149,22 @@ def test_results_come_back_whole_and_travel_once(bench, tmp_path):
     assert list(here.rglob(".cloudgpu-*")) == []
 
 
+def test_a_directory_in_place_of_an_earlier_link_comes_back_as_one(bench, tmp_path):
+    results, here, job = bench.file("work/results"), tmp_path / "here", RemoteJob(bench.connection, JOB, 1)
+    (results / "run").mkdir(parents=True)
+    (results / "run" / "x").write_text("of the run")
+    (results / "latest").symlink_to("run")
+    job.fetch_results(here)
+    (results / "latest").unlink()
+    (results / "latest" / "deep").mkdir(parents=True)
+    (results / "latest" / "x").write_text("of latest")
+    (results / "latest" / "deep" / "y").write_text("deep")
+    assert job.fetch_results(here).is_complete
+    assert not (here / "latest").is_symlink()
+    found = [(here / name).read_text() for name in ("run/x", "latest/x", "latest/deep/y")]
+    assert (found, (here / "run" / "deep").exists()) == (["of the run", "of latest", "deep"], False)
+
+
 def test_results_that_lead_out_of_their_directory_are_named_and_not_sent(bench, tmp_path):
     (bench.home / "private").write_text("nobody's business")
     job = bench.start("cd results; ln -s $HOME/private out; ln -s $HOME all; mkfifo pipe; echo kept > kept")
