@@ -239,6 +239,19 @@ def test_an_upgrade_that_waits_for_another_writer_in_vain_is_tried_again(
             assert raw.execute("SELECT colour FROM machine").fetchall() == [(None,)]
 
 
+def test_a_ledger_that_could_not_be_made_is_none_and_made_by_the_next_line(tmp_path: Path) -> None:
+    ledger = SqliteLedger(tmp_path / "ledger.db", tmp_path / "head", actor="somebody", clock=Clock(), lock_timeout_s=0)
+    (tmp_path / "ledger.db").touch()
+    with closing(ledger):
+        with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as raw:
+            raw.execute("BEGIN IMMEDIATE")
+            with pytest.raises(LedgerUnavailable):
+                ledger.append([note(1)])
+        assert list(ledger.events()) == []
+        ledger.append([note(1)])
+        assert len(list(ledger.events())) == 2  # with the ledger's own first line
+
+
 def test_another_programs_database_is_not_taken_for_a_ledger(store: Store, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     with sqlite3.connect(tmp_path / "one" / "ledger.db") as raw:

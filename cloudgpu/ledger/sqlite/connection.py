@@ -186,8 +186,8 @@ class SqliteFile:
         files.make_private_directory(self.path.parent)
         files.make_empty_file(self.path)
         connection = self._open_for_writing()
-        connection.execute("BEGIN IMMEDIATE")
         try:
+            connection.execute("BEGIN IMMEDIATE")
             if migrations.version_of(connection) == 0:
                 migrations.migrate(connection)
                 fill(connection)
