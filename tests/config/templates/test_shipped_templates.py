@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from cloudgpu.config.files.user_files import data_dir
-from cloudgpu.config.files.yaml import parse_yaml
+from cloudgpu.config.files.yaml import YamlFault, parse_yaml
 from cloudgpu.config.templates.find import load_template, template_from, template_names
 from cloudgpu.config.templates.render import CLOUD_CONFIG_KEYS, VALUE_NAMES, render_parts
 from cloudgpu.errors import InvalidRequest
@@ -130,6 +130,13 @@ BAD = [
     ("packages: [git]\npackages: [tmux]", 3, "a second time", "may set"),
     ("{% for n in [1, 2] %}\nruncmd: [a]\n{% endfor %}", 2, "(line 2 of the rendered text)", "may set"),
 ]
+
+
+def test_a_text_that_is_no_yaml_says_its_line_and_its_problem_as_values():
+    with pytest.raises(YamlFault) as caught:
+        parse_yaml("packages: [git]\npackages: [tmux]", Path("cloud_init"))
+    assert (caught.value.line, caught.value.problem) == (2, "says packages a second time; the first is on line 1")
+    assert caught.value.message == "cloud_init:2: the file says packages a second time; the first is on line 1."
 
 
 @pytest.mark.parametrize(("text", "line", "says", "out"), BAD, ids=[row[2][:40] for row in BAD])
