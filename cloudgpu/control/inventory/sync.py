@@ -20,7 +20,7 @@ from cloudgpu.control.inventory.settle import (
     request_remnant_end,
 )
 from cloudgpu.control.inventory.stop_proof import change_events, get_or_raise
-from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts
+from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts, error_gap
 from cloudgpu.control.pricing import price_history as pricing
 from cloudgpu.control.pricing.shared_computer import record_shared_costs
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
@@ -115,16 +115,21 @@ def sync_accounts(
             result.not_queried += not_queried
             continue
         account_scopes.append(answer.scope)
-        _write_listing(session, answer, result)
-        if answer.account in sharing_providers:
-            record_shared_costs(session, sharing_providers[answer.account], answer.scope)
-        if answer.resources is not None:
-            result.resources += answer.resources.items
-            named_scopes = {gap.scope for gap in result.unanswered}
-            result.unanswered += [gap for gap in answer.resources.unanswered if gap.scope not in named_scopes]
-            result.sentences += settle_retained(
-                session, answer.scope, answer.resources, asked_at, answered=result.answered
-            )
+        try:
+            _write_listing(session, answer, result)
+            if answer.account in sharing_providers:
+                record_shared_costs(session, sharing_providers[answer.account], answer.scope)
+            if answer.resources is not None:
+                result.resources += answer.resources.items
+                named_scopes = {gap.scope for gap in result.unanswered}
+                result.unanswered += [gap for gap in answer.resources.unanswered if gap.scope not in named_scopes]
+                result.sentences += settle_retained(
+                    session, answer.scope, answer.resources, asked_at, answered=result.answered
+                )
+        except LedgerUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001  (it hides no machine of another account)
+            result.unanswered.append(error_gap(answer.account, error))
     result.unanswered += _gaps_of_other_accounts(session, accounts, account_scopes, result)
     result.queried = queried_accounts(session, accounts, result.not_queried)
     clean_up_local_files(session)
@@ -205,8 +210,7 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
         seen_ids.add(instance.tags[TAG_ID])
         sync.gpus_now[instance.tags[TAG_ID]] = instance.gpus_now
         drafts += _observed_events(session, machines.get(instance.tags[TAG_ID]), instance, sync, answer)
-    sync.answered |= seen_ids
-    unseen_ids = []
+    answered_ids, unseen_ids = set(seen_ids), list[str]()
     for machine in (machine for machine in living_machines(list(machines.values())) if machine.id not in seen_ids):
         is_conclusive = (
             listing.is_complete_in(machine.region)
@@ -216,7 +220,7 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
         events = _missing_events(session, machine, sync, answer) if is_conclusive else None
         drafts += events or []
         unseen_ids += [machine.id] if events is None else []
-        sync.answered |= {machine.id} if events is not None else set()
+        answered_ids |= {machine.id} if events is not None else set()
     if answer.resources is not None:
         resource_drafts, unseen_resources = resource_events(session.ledger, answer.scope, answer.resources, now)
         drafts += resource_drafts
@@ -241,6 +245,7 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
             f"{account}: what prices were since the last look is not known ({answer.prices.why_unanswered})"
         )
     session.ledger.append(drafts)
+    sync.answered |= answered_ids  # only now are their records as the cloud says
     for draft in drafts:
         if draft.kind == "terminate_requested":  # of what a refused launch left
             request_remnant_end(session, draft.subject)

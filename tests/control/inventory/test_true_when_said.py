@@ -10,10 +10,12 @@ from cloudgpu.cli.app import run
 from cloudgpu.control.api.client import Cloudgpu
 from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.inventory.sync import sync_all
+from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.outage import opening as sessions
 from cloudgpu.core.model.launch import Setup
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import LaunchUncertain
+from tests.control.launch.test_any_provider import Labs
 
 
 @pytest.fixture
@@ -154,3 +156,21 @@ def test_a_saved_call_that_cannot_be_read_keeps_no_sync_from_settling_it(make_la
     lab.later(seconds=301)
     sync_all(lab.session)
     assert lab.session.ledger.machine(owl.id).launch_status == "made"
+
+
+def test_a_defect_of_one_provider_hides_no_machine_of_another(tmp_path, monkeypatch):
+    labs = Labs(tmp_path, monkeypatch, options="lag_s = 3600")
+    cheap, dear = (
+        launch(labs.session, labs.prepare(account=name, name=name), wait=False).machine for name in ("cheap", "dear")
+    )
+    labs.later(minutes=5)
+    labs.dear.die(dear.provider_id)
+
+    def defect():
+        raise KeyError("zone")
+
+    labs.cheap.fail_next("get", defect)
+    result = sync_all(labs.session)
+    assert [gap.why for gap in result.unanswered if gap.scope == "cheap"] == ["it could not be read (KeyError: 'zone')"]
+    assert cheap.id not in result.answered
+    assert labs.session.ledger.machine(dear.id).state == "stopped"
