@@ -19,6 +19,7 @@ from cloudgpu.errors import (
     InstanceNotFound,
     InvalidRequest,
     LedgerUnavailable,
+    NotReachableHere,
     ProviderUnavailable,
     StopUnproved,
 )
@@ -26,8 +27,7 @@ from cloudgpu.ledger.log.head import FOLLOW_COMMAND
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerMovedAway
 from cloudgpu.providers.abilities import HasResources
 from cloudgpu.providers.base import Provider
-
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+from cloudgpu.providers.shared.calls import poll_until
 
 
 class EndedUnrecorded(LedgerUnavailable):
@@ -50,7 +50,7 @@ def terminate_without_ledger(
     errors = list(refused.values())
     for id_ in (id_ for id_ in ids if id_ not in refused):
         try:
-            _wait_until(session, machine, partial(_is_gone, session, provider, machine, id_))
+            _wait_until(session, machine, partial(_is_gone, session, provider, machine, id_), why)
         except CloudgpuError as unproved:
             errors.append(unproved)
     for later_error in errors[1:]:
@@ -58,7 +58,7 @@ def terminate_without_ledger(
     if errors:
         raise errors[0] from error
     if with_retained:
-        _wait_until(session, machine, partial(_remove_all, session, provider, machine))
+        _wait_until(session, machine, partial(_remove_all, session, provider, machine), why)
     return EndedUnrecorded(
         f"{machine.name} was ended and nothing of it is left, but the ledger does not know it yet: {error.message}",
         field=error.field,
@@ -77,11 +77,13 @@ def _remedy_of(error: CloudgpuError) -> str:
 
 
 def _request_end(provider: Provider, instance_id: str) -> CloudgpuError | None:
-    """Request the end of an instance; return the error if it was refused."""
+    """Request the end of an instance; return the error if it was refused. Without an answer, it is requested again."""
     try:
         provider.terminate(instance_id)
     except EndRefused as refusal:
         return stop_unrecorded(provider, instance_id, refusal)
+    except ProviderUnavailable as error:
+        return error if isinstance(error, NotReachableHere) else None
     except CloudgpuError as refusal:
         return refusal
     return None
@@ -103,38 +105,40 @@ def _provider_ids(session: Session, provider: Provider, machine: Machine, error:
     return ids
 
 
-def _wait_until(session: Session, machine: Machine, is_done: Callable[[], bool]) -> None:
-    """Poll until `is_done`. Raises StopUnproved after STOP_TIMEOUT."""
-    deadline, pause_s = session.clock() + STOP_TIMEOUT, FIRST_PAUSE_S
-    while not is_done():
-        if session.clock() >= deadline:
-            raise StopUnproved(
-                f"{machine.name} {may_run_text(machine)}: its end could not be proved, and the ledger "
-                "cannot be written.",
-                field="name",
-                value=machine.name,
-                next=f"Run the same again: cloudgpu down {command_name(machine)}",
-            )
-        session.pause(pause_s)
-        pause_s = min(LONGEST_PAUSE_S, pause_s * 1.5)
+def _wait_until(session: Session, machine: Machine, is_done: Callable[[], bool], why: str) -> None:
+    """Poll until `is_done`. Raises StopUnproved after STOP_TIMEOUT, or once the provider gives no answer any more.
+
+    `why` is the reason why the machine is ended without the ledger.
+    """
+    poll_until(
+        lambda: is_done() or None,
+        lambda last_message: StopUnproved(
+            f"{machine.name} {may_run_text(machine)}: its end could not be proved ({last_message}), and {why}.",
+            field="name",
+            value=machine.name,
+            next=f"Run the same again: cloudgpu down {command_name(machine)}",
+        ),
+        STOP_TIMEOUT,
+        clock=session.clock,
+        pause=session.pause,
+        last_message="something of it is still there",
+        raised_at_once=(NotReachableHere,),
+    )
 
 
 def _is_gone(session: Session, provider: Provider, machine: Machine, instance_id: str) -> bool:
-    """Return whether an instance has ended; request that again while it runs, or may only not be visible yet.
+    """Return whether an instance has ended. Request that again until it ends: a request may have been lost.
 
-    A cloud that does not know a new instance yet ends nothing, and calls that no error.
+    A cloud that does not show a new instance yet ends nothing, and calls that no error.
     """
     try:
         state = provider.get(instance_id).state
-        if state not in (State.PENDING, State.RUNNING):
+        if state in (State.STOPPING, State.TERMINATED):
             return state is State.TERMINATED
     except InstanceNotFound:
         if not is_too_recent(machine, provider.token_rule.not_found_proves_end_after, session.clock()):
             return True
-    except ProviderUnavailable:
-        return False
-    with suppress(ProviderUnavailable):
-        provider.terminate(instance_id)
+    provider.terminate(instance_id)
     return False
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded, terminate_without_ledger
 from cloudgpu.core.model.instances import State
-from cloudgpu.errors import InstanceNotFound, LedgerUnavailable
+from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, RateLimited
 from tests.control.inventory.test_shared_ledger import Laptop
 
 CLOUDS = 40_000  # bytes: the file of the fake cloud is a fifth of that, the ledger's is larger by then
@@ -51,3 +51,12 @@ def test_one_404_right_after_a_launch_is_no_proof_and_the_end_is_requested_again
     terminate_without_ledger(lab.session, row, LedgerUnavailable("The disk is full."))
     assert lab.cloud.get(row.provider_id).state is State.TERMINATED
     assert lab.cloud.calls["terminate"] > 1
+
+
+@pytest.mark.parametrize("method", ["terminate", "get", "resources"])
+def test_an_end_without_an_answer_is_requested_again(lab, method):
+    row = lab.up(name="fox").machine
+    lab.cloud.fail_next(method, RateLimited("too many calls"))
+    with pytest.raises(EndedUnrecorded):
+        raise terminate_without_ledger(lab.session, row, LedgerUnavailable("It is full."), with_retained=True)
+    assert lab.machines() == []

@@ -10,7 +10,7 @@ from cloudgpu.control.lifecycle.failed_launch import terminate_failed_launch
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_with_resources
 from cloudgpu.core.alerts.findings import machine_findings
 from cloudgpu.core.model.instances import TAG_ID
-from cloudgpu.errors import AuthFailed, EndRefused, LedgerUnavailable, ProviderUnavailable, Unreachable
+from cloudgpu.errors import AuthFailed, EndRefused, LedgerUnavailable, Unreachable
 
 LIFT = "unlock it"
 
@@ -106,7 +106,7 @@ def test_the_ways_out_of_all_nodes_that_could_not_be_ended_are_named_once_each(l
     assert LIFT in raised.value.next
 
 
-@pytest.mark.parametrize("refusal", [EndRefused("It is locked.", lifts=LIFT), ProviderUnavailable("Not now.")])
+@pytest.mark.parametrize("refusal", [EndRefused("It is locked.", lifts=LIFT), AuthFailed("Not allowed.")])
 def test_a_refused_end_keeps_no_other_machine_of_the_launch_on_while_the_ledger_is_full(lab, refusal):
     row, twin = (lab.up(name=name, key=name).machine for name in ("fox", "owl"))
     lab.cloud.tag(twin.provider_id, {TAG_ID: row.id})
