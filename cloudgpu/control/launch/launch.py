@@ -192,6 +192,8 @@ def _find_cluster(
     session: Session, prepared: PreparedLaunch, confirm: Callable[[], None]
 ) -> tuple[Machine | None, bool]:
     """Return a node of this request's cluster as `_find_or_resolve` returns the machine of a request."""
+    if prepared.key is not None:  # raises where another request has used it since the plan
+        launched_machine(session.ledger.machines(), prepared.key, prepared.fingerprint)
     deadline = session.clock() + SEND_TIMEOUT
     machine, already_existed = find_or_settle_node(
         session, prepared, confirm, deadline, is_in_plan=lambda node: _is_in_plan(session, prepared, node)

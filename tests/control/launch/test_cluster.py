@@ -9,6 +9,7 @@ import pytest
 
 from cloudgpu.control.inventory.settle import settle_abandoned_launches
 from cloudgpu.control.launch.cluster import living_nodes
+from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_NAME, TAG_NODE
 from cloudgpu.core.model.launch import Setup, Volume
@@ -200,6 +201,16 @@ def test_a_key_launches_one_cluster_and_no_other_request_has_it(lab):
     assert [one.id for one in up(lab, key="sweep").nodes] == [one.id for one in first.nodes]
     with pytest.raises(InvalidRequest, match="different request"):
         up(lab, nodes=2, key="sweep", name="other")
+
+
+def test_a_key_that_another_request_has_taken_since_the_plan_launches_nothing(lab):
+    prepared = lab.prepare(nodes=3, engine="none", name="other", key="mine")
+    up(lab, nodes=2, key="mine")
+    before = {one.id for one in lab.machines()}
+    with pytest.raises(InvalidRequest, match="belongs to train-0"):
+        launch(lab.session, prepared, wait=False)
+    assert {one.id for one in lab.machines()} == before
+    assert {row.provider_id for row in lab.rows()} == before
 
 
 def test_nothing_else_is_launched_while_a_part_of_a_refused_cluster_could_not_be_ended(lab):
