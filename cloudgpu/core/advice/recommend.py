@@ -147,10 +147,15 @@ def _rejection_reason(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, fig
 
 
 def excluded_gpus(offers: Iterable[CatalogOffer], need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> dict[str, str]:
-    """Return the GPUs that would have the memory and are not recommended all the same, each with the reason."""
+    """Return the GPUs that have the memory and are recommended in no machine all the same, each with the reason."""
     reasons: dict[str, str] = {}
+    accepted: set[str] = set()
     for offer in offers:
-        why = _rejection_reason(offer, need, spec_of, figures)
-        if why and need.min_gpus(offer.type.gpu.memory_gib, offer.type.gpu.count) is not None:
-            reasons[offer.type.gpu.name] = why
-    return dict(sorted(reasons.items()))
+        gpu = offer.type.gpu
+        if gpu.name not in accepted and need.min_gpus(gpu.memory_gib, gpu.count) is not None:
+            why = _rejection_reason(offer, need, spec_of, figures)
+            if why:
+                reasons[gpu.name] = why
+            else:
+                accepted.add(gpu.name)
+    return {name: reasons[name] for name in sorted(reasons) if name not in accepted}

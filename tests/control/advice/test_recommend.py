@@ -19,6 +19,7 @@ from cloudgpu.control.advice.recommend import answer
 from cloudgpu.control.advice.recommend_request import parse_recommend
 from cloudgpu.core.advice.desktop_build import PriceKind, Verdict
 from cloudgpu.core.advice.model_memory import PRECISIONS_BY_METHOD, Method
+from cloudgpu.core.advice.recommend import excluded_gpus
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.advice.recommend_sentences import rented_text, sentence
@@ -37,6 +38,10 @@ TUNED = [
 def gpu(tmp_path_factory):
     with cloudgpu.connect(home=tmp_path_factory.mktemp("home"), clock=lambda: NOW) as gpu:
         yield gpu
+
+
+def catalog_spec(offer):
+    return catalog.spec_of(offer.type.gpu.name, offer.type.gpu.memory_gib)
 
 
 def found(work=None, **asked):
@@ -101,6 +106,16 @@ def test_amd_arm_and_old_gpus_are_left_out_with_the_reason(gpu):
     assert "Arm" in said["T4G"]
     assert "older than Volta" in said["P100"]
     assert not {"MI300X", "T4G", "P100"} & {one.spec.name for one in found("kaggle").machines}
+
+
+@pytest.mark.parametrize("arm_first", [False, True])
+def test_a_gpu_that_some_machines_offer_on_arm_alone_is_not_left_out(arm_first):
+    one = found("kaggle").machines[0].offer
+    on_arm = replace(one, type=replace(one.type, arch="arm64"))
+    both = [on_arm, one] if arm_first else [one, on_arm]
+    need = found("kaggle").need
+    assert "Arm" in excluded_gpus([on_arm], need, catalog_spec, RULES.figures)[one.type.gpu.name]
+    assert excluded_gpus(both, need, catalog_spec, RULES.figures) == {}
 
 
 def test_bfloat16_asks_for_a_gpu_that_computes_it():
