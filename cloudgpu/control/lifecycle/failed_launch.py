@@ -9,7 +9,7 @@ from cloudgpu.control.lifecycle.lifecycle import lock_machine, terminate_with_re
 from cloudgpu.control.lifecycle.parking import return_to_parked
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, command_name
-from cloudgpu.errors import CloudgpuError, EndRefused
+from cloudgpu.errors import CloudgpuError, EndRefused, LedgerUnavailable
 
 
 def terminate_failed_launch(session: Session, machine: Machine, error: CloudgpuError) -> None:
@@ -17,7 +17,7 @@ def terminate_failed_launch(session: Session, machine: Machine, error: CloudgpuE
 
     One that was started from an image keeps the image, so no data is lost.
     """
-    machine, why = session.ledger.machine(machine.id) or machine, f"it did not come up: {error.message}"
+    machine, why = _latest(session, machine), f"it did not come up: {error.message}"
     try:
         if machine.retained:
             with lock_machine(session, machine):
@@ -45,7 +45,7 @@ def terminate_surviving_nodes(
     """
     remedies = []
     for node in reversed(nodes):
-        machine = session.ledger.machine(node.id) or node
+        machine = _latest(session, node)
         if machine.terminated_at is not None:
             continue
         if failed is not None and machine.id == failed.id:
@@ -69,6 +69,14 @@ def _terminate_surviving_node(session: Session, machine: Machine, error: Cloudgp
         error.message += f" {machine.name} could not be ended ({end_error.message})."
         return _remedy(machine, end_error)
     return None
+
+
+def _latest(session: Session, machine: Machine) -> Machine:
+    """Return the machine as the ledger has it now; as it was read before, while the ledger does not answer."""
+    try:
+        return session.ledger.machine(machine.id) or machine
+    except LedgerUnavailable:
+        return machine
 
 
 def _remedy(machine: Machine, end_error: CloudgpuError) -> str:

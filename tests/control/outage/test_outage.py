@@ -12,7 +12,10 @@ import pytest
 
 from cloudgpu.cli.app import run
 from cloudgpu.control.api.down import end_machines, machines_to_end
+from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded
+from cloudgpu.control.launch.launch import _wait_for_all, launch
+from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.outage import find_to_stop
@@ -123,6 +126,23 @@ def test_what_was_done_is_told_although_the_database_has_another_name_now(laptop
     session = ada.opened()
     assert session.find("fox").billed is False
     assert not session.ledger.has_outbox
+
+
+@pytest.mark.soak
+def test_no_node_of_a_new_cluster_runs_on_when_the_server_goes_down_while_they_come_up(laptop, killed):
+    ada = laptop("ada")
+    session = ada.opened()
+    prepared = prepare(session, parse_request(gpu="v100", name="train", nodes=3, engine="none"))
+    nodes = launch(session, prepared, wait=False).nodes
+    assert len(ada.machines()) == 3
+    ada.cloud.stop(nodes[0].provider_id)
+    with killed(), pytest.raises(CloudgpuError) as raised:
+        _wait_for_all(session, nodes, already_existed=False, wait=True)
+    assert ada.machines() == []
+    assert [node.name for node in nodes if node.name not in raised.value.message] == []
+    assert "cloudgpu down" not in raised.value.next
+    ledger = ada.opened().ledger  # the other nodes' ends were kept for it; that of the first one is seen later
+    assert [node.name for node in nodes if ledger.machine(node.id).terminated_at is None] == ["train-0"]
 
 
 @pytest.mark.soak
