@@ -150,7 +150,7 @@ def _limit_currency(session: Session, options: BudgetOptions, amount: Decimal) -
 
 
 def _check_scope_names(session: Session, scope: Scope) -> None:
-    """Raise InvalidRequest for an unknown account or provider: the budget would never cover a machine."""
+    """Raise InvalidRequest for an unknown account or provider, and a cluster: the budget would cover no machine."""
     machines = session.ledger.machines()
     accounts = {*session.settings.accounts, *(machine.account for machine in machines)}
     providers = {*provider_kinds(), *(account.provider for account in session.settings.accounts.values())}
@@ -165,6 +165,16 @@ def _check_scope_names(session: Session, scope: Scope) -> None:
                 value=f"{key}={name}",
                 next=f"Use one of: {', '.join(sorted(known))}.",
             )
+    nodes = [
+        machine.name for machine in machines if machine.cluster_node and scope.instance == machine.cluster_node.name
+    ]
+    if nodes and scope.instance not in nodes:
+        raise InvalidRequest(
+            f"{scope.instance} is a cluster, and instance= is one machine.",
+            field="--scope",
+            value=f"instance={scope.instance}",
+            next=f"Use its project= or owner=, or set a budget for each machine: instance={min(nodes)}, and so on.",
+        )
 
 
 def set_budget_document(session: Session, options: BudgetOptions, *, overwrite: bool) -> BudgetSetDocument:

@@ -78,6 +78,15 @@ def test_what_stands_in_for_a_missing_price_says_whether_it_is_for_each_gb(lab, 
     assert (price.by_size, price.number(128)) == (by_size, 128 if by_size else 1)
 
 
+def test_a_cluster_is_no_instance_of_a_budget_and_its_machines_are(lab):
+    launch(lab.session, prepare(lab.session, parse_request(gpu="v100", name="train", nodes=2)), wait=False)
+    with pytest.raises(InvalidRequest, match="train is a cluster") as refused:
+        put(lab, scope="instance=train")
+    assert "instance=train-0" in refused.value.next
+    assert put(lab, scope="instance=train-1")["budget"]["scope"] == "instance=train-1"
+    assert put(lab, "later", scope="instance=not-yet-there")["budget"]["scope"] == "instance=not-yet-there"
+
+
 def test_a_name_is_set_a_second_time_only_when_that_is_said(lab):
     put(lab)
     before = lab.session.ledger.head()
