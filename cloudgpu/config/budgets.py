@@ -23,12 +23,12 @@ _RATE_KEYS = ("rate", "rate_as_of")
 
 
 def load_budgets(search: Sequence[Path]) -> tuple[Budget, ...]:
-    """Return the budgets of every `*.yaml` in these directories, sorted by name; `file` is the path of each.
+    """Return the budgets of every `*.yaml` and `*.yml` in these directories, sorted by name; `file` is each one's path.
 
-    Raises InvalidRequest, with file and line, for the first error, and for a name that two files have: which of them
-    counts is not to be guessed.
+    Raises InvalidRequest, with file and line, for the first error, for a directory that cannot be listed, and for a
+    name that two files have: which of them counts is not to be guessed.
     """
-    files = sorted(file for directory in search for file in directory.glob("*.yaml"))
+    files = sorted(file for directory in search for file in _files_in(directory))
     budgets: dict[str, Budget] = {}
     for file in files:
         table = read_yaml(file)
@@ -39,6 +39,20 @@ def load_budgets(search: Sequence[Path]) -> tuple[Budget, ...]:
             raise _duplicate_name(budget, budgets[budget.name])
         budgets[budget.name] = budget
     return tuple(budgets[name] for name in sorted(budgets))
+
+
+def _files_in(directory: Path) -> list[Path]:
+    try:
+        return [file for file in directory.iterdir() if file.suffix in (".yaml", ".yml")]
+    except FileNotFoundError:
+        return []
+    except OSError as error:  # a budget that is not read limits nothing
+        raise InvalidRequest(
+            f"The budgets in {directory} cannot be read: {(error.strerror or str(error)).lower()}.",
+            field="budget",
+            value=str(directory),
+            next=f"Make {directory} a directory that you can read, or remove it.",
+        ) from error
 
 
 def budget_of(table: Table, name: str) -> Budget:

@@ -105,5 +105,16 @@ def test_a_file_that_no_budget_can_be_called_like_is_refused(read):
         read("amount: 3\nperiod: month\n", name="My Lab")
 
 
-def test_no_directory_is_no_budget(tmp_path):
+def test_a_file_counts_by_either_ending_of_yaml(tmp_path):
+    (tmp_path / "lab.yml").write_text("amount: 3\nperiod: month\n")
+    assert [one.name for one in load_budgets([tmp_path])] == ["lab"]
+    (tmp_path / "lab.yaml").write_text("amount: 3\nperiod: month\n")
+    with pytest.raises(InvalidRequest, match="is in two files"):
+        load_budgets([tmp_path])
+
+
+def test_no_directory_is_no_budget_and_one_that_cannot_be_listed_is_no_silence(tmp_path):
     assert load_budgets([tmp_path / "none"]) == ()
+    (tmp_path / "budgets").write_text("")
+    with pytest.raises(InvalidRequest, match=r"budgets cannot be read: not a directory"):
+        load_budgets([tmp_path / "budgets"])
