@@ -69,7 +69,7 @@ def traffic_event(machine: Machine, status: Mapping[str, Any], now: datetime) ->
     received = _received_traffic(machine, status.get("received") or {})
     counting_since = iso(datetime.fromtimestamp(_checked_number(counter["since"], now_s), UTC))
     since = (last_count.until if last_count else None) or max(counting_since, machine.intended_at)
-    until = max(iso(datetime.fromtimestamp(min(float(status["heartbeat"]), now_s), UTC)), since)
+    until = max(iso(datetime.fromtimestamp(min(_plausible_number(status["heartbeat"]), now_s), UTC)), since)
     rate = _rate_of_sent(machine, new_bytes)
     if (new_bytes <= 0 and received is None) or rate is None:
         return None
@@ -128,9 +128,14 @@ def _received_traffic(machine: Machine, counter: Mapping[str, object]) -> Receiv
 
 def _checked_number(value: Any, limit: float) -> int:
     """Return a number from an agent's status as int, at most `limit` (for a time: now, where its clock is ahead)."""
+    return int(min(_plausible_number(value), limit))
+
+
+def _plausible_number(value: Any) -> float:
+    """Return a number from an agent's status; raise ValueError for what is no time and no count of bytes."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_SENT_BYTES:
         raise ValueError(value)
-    return int(min(value, limit))
+    return value
 
 
 def read_traffic_counter(session: Session, machine: Machine, connection: Connection) -> None:

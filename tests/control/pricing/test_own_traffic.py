@@ -125,6 +125,14 @@ def test_what_an_agent_cannot_have_received_is_refused(lab, wrong):
         traffic_event(up(lab), status, lab.clock())
 
 
+@pytest.mark.parametrize("heartbeat", ["-1e300", "-1e400", "1e400", "1" + "0" * 400, "NaN", '"12"', "[1]", "true"])
+def test_a_time_that_an_agent_cannot_mean_is_refused_like_a_count(lab, heartbeat):
+    """Who may write on the machine may write this: one machine's count must not end a run over all."""
+    status = says(lab, GB, GB) | {"heartbeat": json.loads(heartbeat)}
+    with pytest.raises((ValueError, TypeError)):
+        traffic_event(up(lab), status, lab.clock())
+
+
 def test_the_history_says_what_came_in_and_the_fold_agrees_in_any_order(lab):
     machine = counted(lab, up(lab), 2 * GB, 5 * GB)
     lines = list(lab.session.ledger.events(machine.id))
