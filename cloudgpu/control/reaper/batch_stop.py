@@ -181,6 +181,13 @@ def _request_account(provider: BulkStop, ids: Sequence[str]) -> Mapping[str, Clo
         return provider.stop_many(ids)
     except CloudgpuError as error:
         return dict.fromkeys(ids, error)
+    except Exception as bug:  # noqa: BLE001  (the machines of other accounts have to be stopped all the same)
+        return dict.fromkeys(ids, internal_error(bug))
+
+
+def internal_error(bug: Exception) -> CloudgpuError:
+    """Return the error of a machine that was not ended for a defect of cloudgpu or a provider plugin."""
+    return CloudgpuError(f"Internal error: {type(bug).__name__}: {bug}.")
 
 
 def _is_stopped(session: Session, machine: Machine) -> bool:

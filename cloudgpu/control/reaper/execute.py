@@ -16,7 +16,7 @@ from cloudgpu.control.inventory.stop_proof import error_text
 from cloudgpu.control.lifecycle import lifecycle
 from cloudgpu.control.lifecycle.lifecycle import end_locked, request_all, stop_locked
 from cloudgpu.control.lifecycle.parking import park
-from cloudgpu.control.reaper.batch_stop import stop_batch, stop_locked_batch, supports_batch_stop
+from cloudgpu.control.reaper.batch_stop import internal_error, stop_batch, stop_locked_batch, supports_batch_stop
 from cloudgpu.control.reaper.observe import (
     REAPER_LOCK,
     RETRY_AFTER_S,
@@ -247,6 +247,8 @@ def _end_one(session: Session, item: EndItem, decide: Decide, check: LockCheck) 
             raise
         except CloudgpuError as error:
             outcome.unconfirmed.append(due_item.as_not_ended(error_text(error)))
+        except Exception as bug:  # noqa: BLE001  (the other machines have to be ended all the same)
+            outcome.unconfirmed.append(due_item.as_not_ended(error_text(internal_error(bug))))
     return outcome
 
 

@@ -154,6 +154,31 @@ def test_a_machine_is_asked_for_by_itself_also_where_its_account_has_another_nam
     assert ([one.name for one in found.ended], found.exit_code) == (["fox"], 8)
 
 
+def raises_key_error():
+    raise KeyError("State")
+
+
+def test_a_defect_in_the_stop_of_one_account_keeps_no_other_one_on(two):
+    two.up(name="fox", account="lab")
+    two.up(name="owl", account="far", key="b")
+    let_all_be_over(two)
+    far_of(two).fail_next("stop_many", raises_key_error, times=9)
+    found = reap(two.session, ReapOptions())
+    assert ([one.name for one in found.ended], found.exit_code) == (["fox"], 9)
+    assert [(one.name, one.why) for one in found.unconfirmed] == [("owl", "Internal error: KeyError: 'State'.")]
+
+
+def test_a_defect_in_the_end_of_one_machine_keeps_no_other_one_on(make_lab):
+    lab = make_lab(f'{MOVES}lacks = ["Pausable", "Imageable"]\n')
+    for name in ("fox", "owl"):
+        lab.up(name=name, key=name)
+    let_all_be_over(lab)
+    lab.cloud.fail_next("terminate", raises_key_error)
+    found = reap(lab.session, ReapOptions())
+    assert (len(found.ended), len(lab.machines()), found.exit_code) == (1, 1, 9)
+    assert [one.why for one in found.unconfirmed] == ["Internal error: KeyError: 'State'."]
+
+
 def test_an_end_that_nobody_answers_is_given_up_soon_and_may_still_be_billed(lab):
     lab.up(name="fox")
     lab.cloud.fail_next("terminate", SILENT, times=99)
