@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cloudgpu.control.alerts.alerts import active_keys, budget_findings, deliver, finding_of_home, ping, send_directly
 from cloudgpu.control.lifecycle.lease import refresh_lease, set_lease
+from cloudgpu.control.reaper.batch_stop import internal_error
 from cloudgpu.control.reaper.observe import lock_each
 from cloudgpu.control.session.session import Session, present_machines
 from cloudgpu.core.alerts.alerts import Finding
@@ -63,6 +64,9 @@ def renew_leases(
             except CloudgpuError as error:
                 not_renewed.append(item.as_not_ended(f"its lease could not be renewed: {error.message}"))
                 silent |= {account_region: not_renewed[-1].why} if isinstance(error, AnswerTimeout) else {}
+            except Exception as bug:  # noqa: BLE001  (no other machine in use may end for it)
+                why = f"its lease could not be renewed: {internal_error(bug).message}"
+                not_renewed.append(item.as_not_ended(why))
             else:
                 renewed.append(item.as_ended(not_none(machine.expires)))
     return renewed, not_renewed

@@ -11,6 +11,7 @@ from cloudgpu import parallel
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle import lifecycle
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import AnswerTimeout, ProviderUnavailable, StopUnproved
 from cloudgpu.testing.fake.store import Fault
 
@@ -166,6 +167,17 @@ def test_a_defect_in_the_stop_of_one_account_keeps_no_other_one_on(two):
     found = reap(two.session, ReapOptions())
     assert ([one.name for one in found.ended], found.exit_code) == (["fox"], 9)
     assert [(one.name, one.why) for one in found.unconfirmed] == [("owl", "Internal error: KeyError: 'State'.")]
+
+
+def test_a_defect_in_the_renewal_of_one_lease_lets_no_other_one_end(lab):
+    for name in ("fox", "owl"):
+        lab.up(name=name, key=name)
+    expires = min(from_iso(row.expires) for row in lab.rows())
+    lab.clock.advance((expires - lab.clock()).total_seconds() - 300)
+    lab.cloud.fail_next("tag", raises_key_error)
+    found = reap(lab.session, ReapOptions())
+    assert (len(found.renewed), len(found.skipped)) == (1, 1)
+    assert found.skipped[0].why == "its lease could not be renewed: Internal error: KeyError: 'State'."
 
 
 def test_a_defect_in_the_end_of_one_machine_keeps_no_other_one_on(make_lab):
