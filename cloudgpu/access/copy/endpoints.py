@@ -134,7 +134,10 @@ class LocalFiles:
         os.utime(path, (like.mtime, like.mtime))
 
     def rename(self, path: str, final: str) -> None:
-        """See `Endpoint`."""
+        """See `Endpoint`. Raises OSError for a device, a pipe or a socket, which would be gone."""
+        found = self.stat(final)
+        if found is not None and not (found.is_file or found.is_directory):
+            raise FileExistsError(errno.EEXIST, "it is a device, a pipe or a socket")
         Path(path).replace(final)
 
     def remove(self, path: str) -> None:

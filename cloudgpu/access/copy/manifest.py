@@ -166,6 +166,9 @@ def _target_path(target: Endpoint, destination: str, path: str, entry: Entry, *,
     if not is_directory:
         with explain_path_errors(target, destination, "written"):
             existing = target.stat(destination)
+        if existing is not None and not (existing.is_file or existing.is_directory):  # a copy would replace it
+            kinds = "a device, a pipe or a socket"
+            raise _path_error(target, destination, f"is {kinds}", "Name a file or a directory.", field="DESTINATION")
         if existing is not None and entry.is_directory:
             raise _path_error(target, destination, "is a file", "Name a directory.", field="DESTINATION")
         return destination
