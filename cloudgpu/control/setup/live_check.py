@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.inputs.launch_request import UpRequest
+from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import PreparedLaunch, prepare
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
@@ -32,7 +33,14 @@ from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.money import ZERO, Money, usd
 from cloudgpu.core.values.times import epoch_text
 from cloudgpu.core.values.typed import parse_gpu
-from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, StopUnproved
+from cloudgpu.errors import (
+    CloudgpuError,
+    InvalidRequest,
+    LedgerUnavailable,
+    NoCapacity,
+    ProviderUnavailable,
+    StopUnproved,
+)
 from cloudgpu.providers.abilities import HasResources, Pausable, SetsTimer
 from cloudgpu.providers.account_abilities import ChecksPermissions
 
@@ -103,6 +111,7 @@ class _TrialInProgress:
     report_stage: Callable[[str], None]
     stages: list[Stage] = field(default_factory=list)
     remaining: list[str] = field(default_factory=list)
+    launched: Machine | None = None  # the machine as last known, for when the ledger cannot be read
 
     def run_stages(self) -> None:
         """Launch, list, check permissions that need a machine, check its timer, connect, stop, start, connect again.
@@ -111,6 +120,7 @@ class _TrialInProgress:
         """
         try:
             machine = self._run_stage("launch", lambda: launch(self.session, self.prepared, wait=False).machine)
+            self.launched = machine
             self._run_stage("listed", lambda: self._check_listed(machine))
             self._run_stage("permitted", lambda: self._check_permissions(machine))
             if self._has_timer(machine):
@@ -142,7 +152,9 @@ class _TrialInProgress:
                     "down", lambda: terminate_one(self.session, machine, why="the live check is over"), "proved gone"
                 )
             self._run_stage("leftovers", lambda: self._check_nothing_left(machine))
-        except _FailedStage:
+        except _FailedStage as failed:
+            if isinstance(failed.__cause__, EndedUnrecorded):  # it has ended; only the ledger does not know it
+                return
             self.remaining.append(f"{machine.name} may still be billed: cloudgpu down {machine.name}")
         except BaseException:
             self.session.report(f"{machine.name} may still be billed. Run: cloudgpu down {machine.name}")
@@ -219,8 +231,11 @@ class _TrialInProgress:
             pause_s = min(5.0, pause_s * 1.5)
 
     def _machine(self) -> Machine | None:
-        """Return the machine that the trial has launched, or may have launched."""
-        machines = (machine for machine in self.session.ledger.machines() if machine.key == self.prepared.key)
+        """Return the machine that the trial has launched, or may have launched; as last known without the ledger."""
+        try:
+            machines = self.session.ledger.launched(self.prepared.key)
+        except LedgerUnavailable:
+            return self.launched
         return next((machine for machine in machines if machine.launch_status in ("made", "open")), None)
 
     def _run_stage(self, name: str, action: Callable[[], Any], message: str = "") -> Any:

@@ -258,3 +258,23 @@ def test_silence_about_what_is_left_is_not_taken_for_nothing(lab):
     assert names(trial)[-2:] == [("down", True), ("leftovers", False)]
     assert trial.remaining == (f"{trial.name} may still be billed: cloudgpu down {trial.name}",)
     assert code(trial) == 8
+
+
+def test_a_machine_is_ended_and_named_where_the_ledger_is_lost_meanwhile(reachable):
+    """The ledger's file is damaged before the stop: its rows cannot be read any more."""
+    file = reachable.session.home.ledger / "ledger.db"
+
+    def damage():
+        damaged = file.with_name("damaged")
+        damaged.write_bytes(b"no ledger " * 1000)
+        for suffix in ("-wal", "-shm"):
+            file.with_name(file.name + suffix).unlink(missing_ok=True)
+        damaged.replace(file)
+
+    reachable.cloud.fail_next("stop", damage)
+    trial = run_trial(reachable.session, small(reachable))
+    assert names(trial)[-2:] == [("stop", False), ("down", False)]
+    assert "the ledger does not know it yet" in trial.stages[-1].message
+    assert reachable.machines() == []
+    assert (trial.ok, trial.remaining) == (False, ())
+    assert trial.name is not None
