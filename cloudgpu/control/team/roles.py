@@ -14,8 +14,7 @@ from pathlib import Path
 
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.team.rights import Authorization, Role, check_payer
-from cloudgpu.core.values.naming import tag_value
+from cloudgpu.core.team.rights import Authorization, Role, check_payer, comparable_name
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.log.files import is_a_file, open_to_write, read_our_file
 
@@ -35,7 +34,8 @@ class LastRole:
 
         Without a team, but with a ledger in a database, a machine of another name may be a new member's.
         """
-        is_by_name = tag_value(machine.owner or "") in {tag_value(name) for name in self.names}
+        owner = comparable_name(machine.owner)
+        is_by_name = bool(owner) and owner in map(comparable_name, self.names)
         return is_by_name or (self.role is Role.ALONE and (not self.day or machine.id in launched))
 
     def sentence(self) -> str:

@@ -222,6 +222,18 @@ def test_all_is_what_this_home_launched_under_any_name_where_nobody_shares_the_l
 
 
 @pytest.mark.soak
+def test_names_that_a_tag_cannot_hold_are_not_taken_for_one_another(laptop, killed):
+    """Tags hold ASCII: the owner of both machines is empty there."""
+    wang, li = laptop("王"), laptop("李")
+    wang.up(name="fox")
+    li.up(name="elk", new=True)
+    with killed():
+        wang.down(all_=True)
+        (left,) = wang.machines()
+        assert left.tags["cloudgpu-name"] == "elk"
+
+
+@pytest.mark.soak
 def test_all_are_the_machines_of_a_members_names_by_the_role_of_last_time(team, killed):
     bo = team["bo"]
     bo.url = bo.url.replace(f"{team['pia'].user}:", f"{bo.user}:")
