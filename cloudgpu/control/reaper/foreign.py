@@ -23,7 +23,7 @@ from cloudgpu.core.model.machine import Ownership
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.policies.policy import PAYERS_WAIT, ReaperAction, Rule
 from cloudgpu.core.reaper.result import EndedItem, NotEnded, Outcome
-from cloudgpu.core.values.naming import tag_value
+from cloudgpu.core.team.rights import comparable_name
 from cloudgpu.core.values.times import duration_text, from_epoch
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.providers.abilities import Imageable, Pausable
@@ -39,8 +39,10 @@ def find_overdue(session: Session, foreign: Sequence[Instance]) -> list[Instance
 
     In a team that also needs the payer's role. Raises InvalidRequest for a fault in the limits.
     """
-    authorization, payers = authorization_of(session), {tag_value(payer) for payer in limits_of(session).payers}
-    if authorization.is_member or not payers & {tag_value(session.settings.owner), tag_value(authorization.person)}:
+    authorization, payers = authorization_of(session), set(map(comparable_name, limits_of(session).payers))
+    if authorization.is_member or payers.isdisjoint(
+        map(comparable_name, (session.settings.owner, authorization.person))
+    ):
         return []
     return [instance for instance in foreign if _is_overdue(instance, session.clock())]
 

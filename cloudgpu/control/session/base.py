@@ -228,7 +228,8 @@ class SessionBase:
 
 def is_mine(session: SessionBase, machine: Machine) -> bool:
     """Say whether a machine's owner is the one in the settings, also as tags spell that name."""
-    return machine.owner in (session.settings.owner, tag_value(session.settings.owner))
+    owner = session.settings.owner
+    return machine.owner in (owner, tag_value(owner) or owner)
 
 
 def missing_account_error(session: SessionBase, account: str) -> InvalidRequest | None:

@@ -94,7 +94,7 @@ class Scope:
 
 
 def _matches(wanted: str | None, value: str | None) -> bool:
-    return wanted is None or wanted == value or (value is not None and tag_value(wanted) == value)
+    return wanted is None or wanted == value or (bool(value) and tag_value(wanted) == value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def choose(typed: str | None, facts: Mapping[str, str | None], choices: Choices 
 
 
 def _matches(wanted: str, value: str | None) -> bool:
-    return value is not None and (wanted == value or tag_value(wanted) == value)
+    return value is not None and (wanted == value or (value != "" and tag_value(wanted) == value))
 
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

@@ -352,6 +352,19 @@ def test_machines_of_another_ledger_are_stopped_by_a_payers_pass_alone(team):
     assert find_overdue(team["pia"].session, [late]) == [late]
 
 
+def test_a_payer_of_the_limits_is_not_taken_for_another_whose_name_no_tag_can_hold_either(make_lab):
+    lab = make_lab("")
+    lab.up()
+    limits = lab.session.home.policies / "limits.yaml"
+    limits.parent.mkdir(parents=True, exist_ok=True)
+    limits.write_text('payers: ["李"]\n')
+    late = replace(lab.cloud.list().instances[0], tags={TAG_RENEW_UNTIL: "1"})
+    lab.later(hours=49)
+    for owner, found in (("王", []), ("李", [late])):
+        lab.session.settings = replace(lab.session.settings, owner=owner)
+        assert find_overdue(lab.session, [late]) == found
+
+
 def test_a_member_removes_no_image_of_a_colleague_and_cleans_nothing_up_after_them(team):
     ada, bo = team["ada"], team["bo"]
     save_image(ada.session, ada.machine("adas"), "keras")

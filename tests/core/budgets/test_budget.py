@@ -115,6 +115,11 @@ def test_an_owner_known_from_a_tag_alone_is_covered():
     assert Scope(owner="ada@example.org").covers(machine(owner="ada-example-org"))
 
 
+def test_a_name_that_no_tag_can_hold_covers_no_machine_without_an_owner():
+    assert not Scope(owner="王").covers(machine(owner=""))
+    assert Scope(owner="王").covers(machine(owner="王"))
+
+
 def test_a_kept_thing_is_no_instance():
     assert not Scope(instance="m").covers(machine(is_named_resource=True))
 
