@@ -233,7 +233,7 @@ class _TrialInProgress:
     def _machine(self) -> Machine | None:
         """Return the machine that the trial has launched, or may have launched; as last known without the ledger."""
         try:
-            machines = self.session.ledger.launched(self.prepared.key)
+            machines = [machine for machine in self.session.ledger.machines() if machine.key == self.prepared.key]
         except LedgerUnavailable:
             return self.launched
         return next((machine for machine in machines if machine.launch_status in ("made", "open")), None)
