@@ -67,7 +67,7 @@ _PROBLEM_BY_ERRNO = {
 class LedgerAway(LedgerUnavailable):
     """The ledger cannot be reached or written now: stops and terminations continue without it, and are written later.
 
-    Another LedgerUnavailable (damaged, denied, of another format) stops them, too: what it is about has to be mended.
+    Another LedgerUnavailable (a database that lets this user in no more, another format) stops them, too.
     `is_disk_full`: because a disk, or a quota on it, is full. `is_locked`: because another process holds its lock.
     `is_lasting`: it does not come back by itself; `next` says what to do.
     """

@@ -37,7 +37,9 @@ SELECT set_config('tcp_keepalives_idle', '60', false), set_config('tcp_keepalive
 -- What is temporary comes last: whoever may write lines could hide the ledger's tables from their guards by it.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', false);
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
-SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout';
+-- A wait for a lock has its own limit (lock_timeout), and a ledger that is copied is one long transaction.
+SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN
+    ('statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout', 'idle_session_timeout');
 SELECT current_schema(), current_setting('server_encoding'), {DATABASE_TIME}"""  # noqa: S608
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerDenied, LedgerUnavailable
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerDenied, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.ledger.open import open_ledger
 from cloudgpu.ledger.postgresql import silence
@@ -160,6 +160,24 @@ def test_a_lock_that_another_client_keeps_is_told_after_the_wait(opened: Open, p
     first.append([note(1)])
     first.decide(decision)
     assert second.append([note(2)])
+
+
+def test_a_wait_for_a_lock_is_as_long_as_ours_whatever_timeouts_the_server_has(opened: Open, postgres: Server) -> None:
+    """A role or a database often has a `statement_timeout`: a stop would fail by it, and the machine run on."""
+    url = postgres.schema()
+    first = opened(url)
+    second = opened(f"{url}%20-cstatement_timeout%3D100", lock_timeout_s=0.4, head="another")
+
+    def decision(_view: object) -> list[object]:
+        with pytest.raises(LedgerAway, match="locked by another client"):
+            second.append([note(2)])
+        return []
+
+    first.append([note(1)])
+    first.decide(decision)
+    assert second.append([note(2)])
+    with first.lock("fox", wait=False), pytest.raises(ProviderUnavailable, match="at work on 'fox'"):
+        second.lock("fox", wait=0.4).__enter__()
 
 
 def test_another_programs_tables_are_left_alone(opened: Open, postgres: Server) -> None:
