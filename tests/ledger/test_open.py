@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.ledger.open import open_ledger
+from cloudgpu.ledger.open import open_ledger, public_url
+from cloudgpu.ledger.postgresql.address import address_of
 from tests.ledger.lines import Clock, note
 
 
@@ -83,6 +84,25 @@ def test_a_database_is_named_without_its_password_and_no_connection_is_made(tmp_
     assert getattr(ledger, "location", None) == "postgresql://ada@127.0.0.1:1/lab"
     assert "secret" not in repr(ledger) + repr(vars(ledger)) + repr(vars(ledger._store))
     assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "public"),
+    [
+        ("postgresql://ada:secret@db:5433/lab", "postgresql://db:5433/lab"),
+        ("postgresql://ada@/lab?host=/var/run/postgresql", "postgresql://%2Fvar%2Frun%2Fpostgresql/lab"),
+        ("postgresql://ada@[::1]:5433/lab", "postgresql://[::1]:5433/lab"),
+        ("postgresql://ada@a:1,b:2/lab", "postgresql://a:1,b:2/lab"),
+        ("postgresql://a,b/lab?target_session_attrs=any", "postgresql://a,b/lab?target_session_attrs=any"),
+        ("postgresql://a,b/lab?port=5433", "postgresql://a:5433,b:5433/lab"),
+        ("postgresql://ada@db/our%20lab%2F1", "postgresql://db/our%20lab%2F1"),
+    ],
+)
+def test_the_url_for_others_names_the_same_database(url: str, public: str) -> None:
+    found = public_url(url)
+    assert found == public
+    if "port=" not in url:  # one port for all is written out
+        assert address_of(found).identity == address_of(url).identity
 
 
 def test_without_its_library_a_database_names_the_extra(tmp_path: Path) -> None:

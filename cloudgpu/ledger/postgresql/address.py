@@ -90,8 +90,20 @@ def _location_of(parameters: dict[str, str]) -> str:
 def _public_url_of(parameters: dict[str, str]) -> str:
     """Return the URL that another member can use, without user and login options."""
     public_parameters = {name: parameters[name] for name in _PUBLIC_PARAMETERS if name in parameters}
-    return _location_of({name: value for name, value in parameters.items() if name != "user"}) + (
-        f"?{urlencode(public_parameters, quote_via=quote)}" if public_parameters else ""
+    database = quote(parameters.get("dbname", ""), safe="")
+    options = f"?{urlencode(public_parameters, quote_via=quote)}" if public_parameters else ""
+    return f"postgresql://{_servers_of(parameters)}/{database}{options}"
+
+
+def _servers_of(parameters: dict[str, str]) -> str:
+    """Return the servers as a URL has them: a socket's directory quoted, an IPv6 address in brackets, several ports."""
+    hosts = parameters.get("host", parameters.get("hostaddr", "")).split(",")
+    ports = parameters.get("port", "").split(",")
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    return ",".join(
+        (f"[{quote(host, safe=':')}]" if ":" in host and not host.startswith("/") else quote(host, safe=""))
+        + (f":{port}" if port not in ("", _DEFAULT_PORT) else "")
+        for host, port in zip(hosts, ports, strict=False)
     )
 
 
