@@ -139,6 +139,7 @@ def check_ssh_access(session: Session, accounts: Collection[str]) -> Iterator[Ch
 
 def _running_machines(session: Session, accounts: Collection[str]) -> list[Machine]:
     """Return the running machines of these accounts that have a firewall; none where the ledger cannot be read."""
+    names = session.names()
     try:
         machines = session.ledger.machines()
     except LedgerUnavailable:
@@ -146,7 +147,7 @@ def _running_machines(session: Session, accounts: Collection[str]) -> list[Machi
     running = [
         machine
         for machine in machines
-        if machine.terminated_at is None and machine.state == "running" and machine.account in accounts
+        if machine.terminated_at is None and machine.state == "running" and names.account(machine.account) in accounts
     ]
     return reachable_machines(
         session, [machine for machine in running if may_allow_client(machine) and not is_inside_network(machine)]

@@ -26,10 +26,11 @@ def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str
 
     A machine that only its own agent, or no safeguard, would end is a warning, with the remedy. Changes nothing.
     """
+    names = session.names()
     machines = [
         machine
         for machine in session.ledger.machines()
-        if machine.account in accounts and may_be_billed(machine) and machine.provider_id
+        if names.account(machine.account) in accounts and may_be_billed(machine) and machine.provider_id
     ]
     machines = reachable_machines(session, machines)
     if not machines:

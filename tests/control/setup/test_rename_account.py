@@ -14,6 +14,7 @@ from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.control.session.accounts import used_accounts
 from cloudgpu.control.setup.doctor import examine
+from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.control.setup.rename_account import document, plan, rename
 from cloudgpu.control.setup.retire_account import plan as farewell
 from cloudgpu.core.events.account_names import CurrentNames, current_names
@@ -68,6 +69,12 @@ def test_an_account_of_the_file_gets_its_new_name_there_and_its_machines_are_fou
     assert used_accounts(two.session) == ["lab", "local", "new"]
     two.end(row)
     assert two.session.ledger.machine(row.id).terminated_at is not None
+
+
+def test_doctor_checks_the_safeguards_of_a_renamed_accounts_machines(two):
+    row = two.machine()
+    two.rename()
+    assert [check.name for check in guard_checks(two.session, ["new"], two.environ)] == [f"guards {row.name}"]
 
 
 def test_a_renamed_account_that_does_not_answer_is_that_one_and_no_other(two):
