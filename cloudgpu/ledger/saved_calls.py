@@ -14,15 +14,15 @@ from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import LedgerUnavailable
 from cloudgpu.ledger.log.files import fsync
 
+_MAX_TRIES = 100  # to make a file in a directory that others remove
+
 
 def save(directory: Path, attempt: Attempt) -> None:
     """Write the call and sync it, or raise LedgerUnavailable and leave no part of it."""
     path = directory / f"{attempt.token}.{lock_name(attempt.request.key)}.json"
     temporary = path.with_suffix(".part")
     try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(_open_new(temporary), "w", encoding="utf-8") as file:
             file.write(json.dumps(attempt_to_json(attempt)))
             file.flush()
             os.fsync(file.fileno())
@@ -37,6 +37,19 @@ def save(directory: Path, attempt: Attempt) -> None:
             value=str(directory),
             next="Free some space there (or point CLOUDGPU_HOME elsewhere) and run it again.",
         ) from error
+
+
+def _open_new(path: Path) -> int:
+    """Return a descriptor of the new 0600 file, in a directory that another command may remove as empty meanwhile."""
+    for _ in range(_MAX_TRIES - 1):
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            return _make_and_open(path)
+    return _make_and_open(path)
+
+
+def _make_and_open(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
 
 
 def exists(directory: Path, token: str) -> bool:
@@ -73,5 +86,6 @@ def delete(directory: Path, token: str) -> None:
 def all_saved(directory: Path) -> Iterator[tuple[str, str]]:
     """Yield (token, lock) of every saved call, half-written ones too: the lock is held while it is being made."""
     for path in directory.glob("*.*.*"):
-        token, lock, _ = path.name.split(".")
-        yield token, lock
+        token, lock, *suffixes = path.name.split(".")
+        if len(suffixes) == 1:  # an editor that looks at a call has a file with another name beside it
+            yield token, lock
