@@ -23,7 +23,7 @@ from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.shared.account import AccountPins, CloudAccount, translated_errors
 from cloudgpu.providers.shared.calls import Answer, ask_each, count_request
 
-KIND = "aws"  # the provider, as its accounts in config.toml and the catalogue call it
+PROVIDER = "aws"  # the provider, as its accounts in config.toml and the catalogue call it
 MAX_PARALLEL = 32  # regions that are called at the same time
 MAX_FILTER_VALUES = 200  # of a filter: the most that EC2 takes
 ATTEMPTS = 5  # sends of a read, or of a call that is harmless when repeated, where the user's AWS settings say nothing
@@ -271,8 +271,10 @@ def _session(profile: str | None) -> tuple[Any, int]:
     try:
         import boto3
     except ModuleNotFoundError as error:
-        message = f"The provider {KIND} needs {error.name}, which is not installed."
-        raise MissingExtra(message, field="provider", value=KIND, next="Run: pip install 'cloudgpu[aws]'") from error
+        message = f"The provider {PROVIDER} needs {error.name}, which is not installed."
+        raise MissingExtra(
+            message, field="provider", value=PROVIDER, next="Run: pip install 'cloudgpu[aws]'"
+        ) from error
     botocore_session = fast_session(profile)
     attempts = botocore_session.get_config_variable("max_attempts") or ATTEMPTS
     return boto3.Session(botocore_session=botocore_session), attempts
@@ -376,7 +378,7 @@ def _is_read(operation: str) -> bool:
 
 def _count_request(event_name: str, **_request: Any) -> None:
     """Count a request that is about to be sent: `before-send.ec2.RunInstances`."""
-    count_request(KIND, event_name.rpartition(".")[2])
+    count_request(PROVIDER, event_name.rpartition(".")[2])
 
 
 def call_tolerating(

@@ -17,7 +17,7 @@ from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAction
 from cloudgpu.providers.account_abilities import AccountFinding, Login
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import KIND, Aws
+from cloudgpu.providers.aws.client import PROVIDER, Aws
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.registry import lazy_modules
 
@@ -51,7 +51,7 @@ class AwsProvider:
     used here.
     """
 
-    kind = KIND
+    kind = PROVIDER
     supported_parts = frozenset({"cloud_init", "container", "disk_gb", "image", "on_start", "packages"})
     token_rule = TokenRule(
         lifetime=timedelta(hours=23),

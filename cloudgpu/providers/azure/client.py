@@ -124,7 +124,7 @@ def call_name(method: str, url: str) -> str:
     return f"{method} resourceGroups" if "/resourcegroups" in path.lower() else f"{method} other"
 
 
-KIND = "azure"  # the provider, as its accounts in config.toml and the catalogue call it
+PROVIDER = "azure"  # the provider, as its accounts in config.toml and the catalogue call it
 ENDPOINT, DEFAULT_ENDPOINT = "CLOUDGPU_AZURE_ENDPOINT", "https://management.azure.com"
 SUBSCRIPTION_VARIABLE = "AZURE_SUBSCRIPTION_ID"
 MAX_SENDS = 5  # of a call that can be repeated, or that Azure asks to send again
@@ -264,8 +264,8 @@ class Azure(CloudAccount):
 
 
 def _missing_sdk_error(error: ModuleNotFoundError) -> MissingExtra:
-    message = f"The provider {KIND} needs {error.name}, which is not installed."
-    return MissingExtra(message, field="provider", value=KIND, next="Run: pip install 'cloudgpu[azure]'")
+    message = f"The provider {PROVIDER} needs {error.name}, which is not installed."
+    return MissingExtra(message, field="provider", value=PROVIDER, next="Run: pip install 'cloudgpu[azure]'")
 
 
 def get_json(azure: Azure, action: str, path: str, version: str, **query: str) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from cloudgpu.core.policies.guards import Agent, Safeguards, Timer
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAction
 from cloudgpu.providers.account_abilities import AccountFinding, Login
-from cloudgpu.providers.azure.client import KIND, Azure
+from cloudgpu.providers.azure.client import PROVIDER, Azure
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.registry import lazy_modules
 
@@ -50,7 +50,7 @@ class AzureProvider:
     are not used.
     """
 
-    kind = KIND
+    kind = PROVIDER
     saves_running = True  # an image can be made of a disk in use; it is as after a loss of power
     supported_parts = frozenset({"cloud_init", "container", "disk_gb", "image", "on_start", "packages"})
     token_rule = TokenRule(

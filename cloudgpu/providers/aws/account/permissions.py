@@ -14,7 +14,7 @@ from cloudgpu.core.model.account import Permission
 from cloudgpu.core.model.instances import TAG_HOLD_UNTIL, TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_VOLUME
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws.account.roles import TIMER_ROLE_NAME
-from cloudgpu.providers.aws.client import KIND, MAX_PARALLEL, Aws
+from cloudgpu.providers.aws.client import MAX_PARALLEL, PROVIDER, Aws
 from cloudgpu.providers.aws.compute.translate import ENDED_STATES
 from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, SKEWED
 from cloudgpu.providers.aws.market.availability import check_region
@@ -207,7 +207,7 @@ def _tagged_with(tag: str) -> list[dict[str, Any]]:
     return [{"Name": "tag-key", "Values": [tag]}]
 
 
-_IMAGE_PARAMETERS = [one.parameter for one in public_images(KIND, "plain", "x86_64")][:1]
+_IMAGE_PARAMETERS = [one.parameter for one in public_images(PROVIDER, "plain", "x86_64")][:1]
 _SSH_RULE = [{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "192.0.2.1/32"}]}]
 _LAUNCH_CALL: dict[str, Any] = {
     "MinCount": 1,

@@ -14,7 +14,7 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import KIND, Aws, describe, describe_all
+from cloudgpu.providers.aws.client import PROVIDER, Aws, describe, describe_all
 from cloudgpu.providers.aws.compute.request import ROOT_VOLUME_TYPE, Call
 from cloudgpu.providers.aws.compute.schedules import why_no_timer
 from cloudgpu.providers.aws.compute.translate import tags_of
@@ -141,7 +141,7 @@ def _attached_resources(
 
 def _max_spot_price_text(configuration: MachineConfiguration) -> str:
     """Return a sentence on what a spot machine costs at most: EC2 caps it at the on-demand price by default."""
-    listed = listed_price(KIND, configuration.instance_type, configuration.region, Market.ON_DEMAND)
+    listed = listed_price(PROVIDER, configuration.instance_type, configuration.region, Market.ON_DEMAND)
     cap = f"{listed.per_hour.text(4)} an hour (listed {listed.as_of:%Y-%m-%d})" if listed else "not known here"
     return (
         f"the spot price can rise up to the on-demand price, {cap}; above it EC2 takes the machine. --max-price sets "

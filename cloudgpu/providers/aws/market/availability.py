@@ -26,7 +26,7 @@ from cloudgpu.core.model.offers import Accelerator, Availability, MachineConfigu
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import KIND, Aws, describe, describe_all, pages
+from cloudgpu.providers.aws.client import PROVIDER, Aws, describe, describe_all, pages
 from cloudgpu.providers.shared.rules import excluded_place_error, matches_requirements, requested_region
 
 NO_ZONE = "not an availability zone of AWS (local zones are not used)"
@@ -147,9 +147,11 @@ def available(aws: Aws, requirements: Requirements) -> Availability:
 def _matching_types(aws: Aws, requirements: Requirements) -> dict[str, InstanceTypeInfo]:
     """Return the types that satisfy the requirements, by name: by the catalogue, or by AWS for one that it lacks."""
     name = requirements.instance_type
-    if name is not None and name not in {one.name for one in instance_types(KIND)}:
+    if name is not None and name not in {one.name for one in instance_types(PROVIDER)}:
         return {name: _describe_type(aws, name, requirements)}
-    return {one.name: _from_catalogue(one) for one in instance_types(KIND) if matches_requirements(one, requirements)}
+    return {
+        one.name: _from_catalogue(one) for one in instance_types(PROVIDER) if matches_requirements(one, requirements)
+    }
 
 
 def _from_catalogue(machine_type: InstanceType) -> InstanceTypeInfo:
@@ -186,7 +188,7 @@ def _unknown_type(name: str, region: str) -> InvalidRequest:
     return unknown_word(
         f"AWS has no instance type {name!r} in {region}",
         name,
-        [one.name for one in instance_types(KIND)],
+        [one.name for one in instance_types(PROVIDER)],
         field="--instance-type",
         use="Use {}, or name the --region that has it.",
         next="See those with GPUs: cloudgpu gpus --all",
@@ -209,7 +211,7 @@ def _configuration(
 ) -> MachineConfiguration:
     stoppable, stop_effect = stops(market, persistent=persistent)
     return MachineConfiguration(
-        provider=KIND,
+        provider=PROVIDER,
         account=aws.account,
         region=region,
         zone=zone,

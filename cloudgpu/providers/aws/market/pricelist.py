@@ -19,7 +19,7 @@ from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, Pr
 from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import ProviderUnavailable
-from cloudgpu.providers.aws.client import KIND, Aws, pages
+from cloudgpu.providers.aws.client import PROVIDER, Aws, pages
 from cloudgpu.providers.base import ProviderSettings
 
 Product = Mapping[str, Any]
@@ -40,7 +40,7 @@ def price_list(settings: ProviderSettings) -> PriceList:
     answers, unanswered = aws.ask_each(
         list(reader_by_scope), lambda scope: reader_by_scope[scope][0](aws, scope, reader_by_scope[scope][1])
     )
-    return PriceList(KIND, tuple(answers.values()), unanswered)
+    return PriceList(PROVIDER, tuple(answers.values()), unanswered)
 
 
 def _list_part(aws: Aws, scope: str, region: str) -> PricePart:
@@ -137,7 +137,7 @@ def _product(product_json: str) -> dict[str, Any]:
 
 def _spot_part(aws: Aws, scope: str, region: str) -> PricePart:
     """Return the spot prices of now of today's types that the catalogue knows, each in its cheapest zone."""
-    names = [one.name for one in instance_types(KIND) if not one.legacy_reason]
+    names = [one.name for one in instance_types(PROVIDER) if not one.legacy_reason]
     newest_records: dict[PriceKey, Mapping[str, Any]] = {}
     for record in _spot_price_records(aws, region, aws.clock(), Filters=[{"Name": "instance-type", "Values": names}]):
         key = (record["InstanceType"], record["AvailabilityZone"])
@@ -201,7 +201,7 @@ def prices(aws: Aws, offers: Sequence[MachineConfiguration]) -> list[Price | Non
 
 def _on_demand(configuration: MachineConfiguration, queried: Mapping[PriceKey, Price | None]) -> Price | None:
     key = (configuration.instance_type, configuration.region)
-    return queried[key] if key in queried else listed_price(KIND, *key, Market.ON_DEMAND)
+    return queried[key] if key in queried else listed_price(PROVIDER, *key, Market.ON_DEMAND)
 
 
 def _query_spot_prices(aws: Aws, offers: Sequence[MachineConfiguration]) -> dict[PriceKey, Price]:
@@ -243,7 +243,7 @@ def spot_price(record: Mapping[str, Any]) -> Price:
 
 def _query_list_prices(aws: Aws, offers: Sequence[MachineConfiguration]) -> dict[PriceKey, Price | None]:
     """Return the list price of each type that the catalogue lacks, by type and region, asked now."""
-    catalogue_types = {one.name for one in instance_types(KIND)}
+    catalogue_types = {one.name for one in instance_types(PROVIDER)}
     keys = sorted(
         {
             (configuration.instance_type, configuration.region)

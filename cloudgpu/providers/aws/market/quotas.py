@@ -12,7 +12,7 @@ from cloudgpu.core.model.account import Quota
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, QuotaExceeded
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.aws.client import KIND, Aws, describe_instances, pages
+from cloudgpu.providers.aws.client import PROVIDER, Aws, describe_instances, pages
 from cloudgpu.providers.aws.market.availability import check_region
 
 SERVICE = "service-quotas"
@@ -28,7 +28,7 @@ def check(aws: Aws, region: str, name: str, market: Market, vcpus: int | None, m
 
     Raises QuotaExceeded where the limit is below `vcpus`. What runs already is not counted: that AWS does at launch.
     """
-    quota = quota_of(KIND, name, market)
+    quota = quota_of(PROVIDER, name, market)
     if quota is None or vcpus is None:
         return f"it is not known which quota of AWS counts {name}, so none was checked"
     try:
@@ -72,13 +72,13 @@ def quotas(aws: Aws, region: str) -> list[Quota]:
 
 
 def _gpu_quotas() -> list[ListedQuota]:
-    gpu_quotas = {quota_of(KIND, one.name, market) for one in instance_types(KIND) for market in Market}
-    return [one for one in listed_quotas(KIND) if one in gpu_quotas]
+    gpu_quotas = {quota_of(PROVIDER, one.name, market) for one in instance_types(PROVIDER) for market in Market}
+    return [one for one in listed_quotas(PROVIDER) if one in gpu_quotas]
 
 
 def _quota(aws: Aws, region: str, listed: ListedQuota, limit: float | None, vcpus_in_use: Mapping[str, int]) -> Quota:
     return Quota(
-        KIND,
+        PROVIDER,
         aws.account,
         region,
         listed.code,
@@ -101,7 +101,7 @@ def _vcpus_in_use(aws: Aws, region: str) -> dict[str, int]:
     gpu_quotas: dict[str, int] = {}
     for machine in describe_instances(aws, region, Filters=_COUNTED_STATES):
         market = Market.SPOT if machine.get("InstanceLifecycle") == "spot" else Market.ON_DEMAND
-        quota = quota_of(KIND, machine["InstanceType"], market)
+        quota = quota_of(PROVIDER, machine["InstanceType"], market)
         if quota is not None:
             gpu_quotas[quota.code] = gpu_quotas.get(quota.code, 0) + _vcpus(machine)
     return gpu_quotas
@@ -110,7 +110,7 @@ def _vcpus_in_use(aws: Aws, region: str) -> dict[str, int]:
 def _vcpus(machine: Mapping[str, Any]) -> int:
     """Return a machine's vCPUs: those of its type in the catalogue, or as DescribeInstances says for any other type."""
     try:
-        return instance_type(KIND, machine["InstanceType"]).vcpus
+        return instance_type(PROVIDER, machine["InstanceType"]).vcpus
     except InvalidRequest:
         cpu = machine.get("CpuOptions", {})
         return int(cpu.get("CoreCount", 0)) * int(cpu.get("ThreadsPerCore", 1))
@@ -131,7 +131,7 @@ def request(aws: Aws, region: str, code: str, limit: float) -> str:
     Raises InvalidRequest for an unknown code, a limit that is not higher, or a request that is open already.
     """
     check_region(aws, region)
-    if code not in {one.code for one in listed_quotas(KIND)}:
+    if code not in {one.code for one in listed_quotas(PROVIDER)}:
         codes_text = ", ".join(f"{one.code} ({one.name})" for one in _gpu_quotas())
         message = f"{code!r} is not a quota of AWS that cloudgpu knows."
         raise InvalidRequest(message, field="--request", value=code, next=f"Use one of: {codes_text}.")

@@ -17,8 +17,8 @@ from cloudgpu.errors import InstanceNotFound, InvalidRequest, LaunchUncertain, P
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import (
-    KIND,
     MAX_FILTER_VALUES,
+    PROVIDER,
     Aws,
     batches,
     describe,
@@ -182,7 +182,9 @@ def snapshots_of(raw: Raw) -> Iterator[tuple[str, int]]:
 
 def _resource(aws: Aws, region: str, raw: Raw, **facts: Any) -> ProviderResource:
     fields = {"zone": "", "name": "", **facts}
-    return ProviderResource(provider=KIND, account=aws.account, region=region, tags=our_tags(tags_of(raw)), **fields)
+    return ProviderResource(
+        provider=PROVIDER, account=aws.account, region=region, tags=our_tags(tags_of(raw)), **fields
+    )
 
 
 def remove(aws: Aws, resource: ProviderResource) -> None:

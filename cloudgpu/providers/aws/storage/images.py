@@ -13,7 +13,7 @@ from cloudgpu.core.catalog.gpus import PublicImage
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE
 from cloudgpu.core.model.offers import MachineConfiguration
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.aws.client import KIND, Aws, describe
+from cloudgpu.providers.aws.client import PROVIDER, Aws, describe
 from cloudgpu.providers.aws.compute.request import boot_tag
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.errors import code_of
@@ -72,7 +72,7 @@ def choose_image(aws: Aws, configuration: MachineConfiguration, name_or_id: str 
     architecture = architecture_of(aws, configuration)
     if name_or_id is not None:
         return _requested_image(aws, configuration, name_or_id, architecture)
-    image = _newest(aws, configuration.region, wanted_images(KIND, configuration, architecture, template))
+    image = _newest(aws, configuration.region, wanted_images(PROVIDER, configuration, architecture, template))
     return (
         ImageChoice(image)
         if wants_driver_image(configuration, template)
@@ -84,7 +84,7 @@ def architecture_of(aws: Aws, configuration: MachineConfiguration) -> str:
     """Return the processor architecture of a type, x86_64 or arm64: by the catalogue, else by one call."""
     name = configuration.instance_type
     with suppress(InvalidRequest):
-        return instance_type(KIND, name).arch
+        return instance_type(PROVIDER, name).arch
     found = describe(aws, "DescribeInstanceTypes", configuration.region, value=name, InstanceTypes=[name])
     return next((one for one in found[0]["ProcessorInfo"]["SupportedArchitectures"] if one in _ARCHITECTURES), "x86_64")
 

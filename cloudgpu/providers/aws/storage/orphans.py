@@ -12,8 +12,8 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import (
-    KIND,
     MAX_FILTER_VALUES,
+    PROVIDER,
     Aws,
     batches,
     describe,
@@ -165,7 +165,7 @@ def _orphan(aws: Aws, region: str, raw: Raw, kind: Kind, native_id: str, **facts
     used_by = facts.pop("attached_to", None)
     fields = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
     return ProviderResource(
-        provider=KIND,
+        provider=PROVIDER,
         account=aws.account,
         region=region,
         id=ids.join_id(region, native_id),

@@ -18,7 +18,7 @@ from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, 
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.account import permissions
 from cloudgpu.providers.azure.calls import call_or_none, properties_of
-from cloudgpu.providers.azure.client import KIND, Azure
+from cloudgpu.providers.azure.client import PROVIDER, Azure
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.compute.request import Call
 from cloudgpu.providers.azure.compute.schedules import why_no_timer
@@ -216,7 +216,7 @@ def _remarks(
 def _spot_remarks(request: LaunchRequest, configuration: MachineConfiguration) -> Iterator[str]:
     yield "Azure takes a spot machine with 30 seconds' notice: it is deallocated then, and its disk stays"
     if request.requirements.max_price is None:
-        listed = listed_price(KIND, configuration.instance_type, configuration.region, Market.ON_DEMAND)
+        listed = listed_price(PROVIDER, configuration.instance_type, configuration.region, Market.ON_DEMAND)
         cap = f"{listed.per_hour.text(4)} an hour (listed {listed.as_of:%Y-%m-%d})" if listed else "not known here"
         yield (
             f"the spot price can rise up to the on-demand price, {cap}, and Azure does not take the machine for its "

@@ -20,7 +20,7 @@ from cloudgpu.core.values.naming import closest_match, did_you_mean, unknown_wor
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import call_or_none
-from cloudgpu.providers.azure.client import KIND, MAX_PARALLEL, Azure, get_values
+from cloudgpu.providers.azure.client import MAX_PARALLEL, PROVIDER, Azure, get_values
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.market.skus import skus
 from cloudgpu.providers.shared.calls import ask_each
@@ -135,7 +135,7 @@ def available(azure: Azure, requirements: Requirements) -> Availability:
 
 def _matching_sizes(requirements: Requirements) -> list[str]:
     """Return the sizes that satisfy the requirements: of the catalogue, or the one that is named."""
-    catalogue_types = {one.name: one for one in instance_types(KIND)}
+    catalogue_types = {one.name: one for one in instance_types(PROVIDER)}
     if requirements.instance_type is not None and requirements.instance_type not in catalogue_types:
         return [requirements.instance_type]
     return sorted(one.name for one in catalogue_types.values() if matches_requirements(one, requirements))
@@ -151,7 +151,7 @@ def _configurations(
     for market in allowed_markets(requirements):
         if market is Market.ON_DEMAND or sku.spot:
             yield MachineConfiguration(
-                provider=KIND,
+                provider=PROVIDER,
                 account=azure.account,
                 region=region,
                 zone=zone,
@@ -200,10 +200,10 @@ def _raise_no_match(requirements: Requirements, names: list[str], answers: Mappi
 
 def _raise_unknown_size(name: str, answers: Mapping[str, SkusByName]) -> None:
     """Raise InvalidRequest, which suggests a similar one, for an unknown size; return for one of the catalogue."""
-    if name in {one.name for one in instance_types(KIND)}:
+    if name in {one.name for one in instance_types(PROVIDER)}:
         return
     known_sizes = {sku.name for sizes in answers.values() for sku in sizes.values()} | {
-        one.name for one in instance_types(KIND)
+        one.name for one in instance_types(PROVIDER)
     }
     suggestion = f"{SIZE_PREFIX}{name}" if f"{SIZE_PREFIX}{name}" in known_sizes else closest_match(name, known_sizes)
     regions_text = f"in {next(iter(answers))}" if len(answers) == 1 else "in the regions of this account"

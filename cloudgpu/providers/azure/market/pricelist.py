@@ -17,7 +17,7 @@ from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, Pr
 from cloudgpu.core.model.offers import MachineConfiguration, Market, Price
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.providers.azure.client import KIND, Azure
+from cloudgpu.providers.azure.client import PROVIDER, Azure
 from cloudgpu.providers.azure.market.retail import Item, RetailPrices
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.shared.calls import ask_each, by_item
@@ -193,7 +193,7 @@ def prices(azure: Azure, offers: Sequence[MachineConfiguration]) -> list[Price |
     those move from month to month (Microsoft Learn, "Use Azure Spot Virtual Machines"). Where the
     Retail Prices API does not answer, the catalogue's dated price is returned, if there is one.
     """
-    listed_prices = [listed_price(KIND, one.instance_type, one.region, one.market) for one in offers]
+    listed_prices = [listed_price(PROVIDER, one.instance_type, one.region, one.market) for one in offers]
     oldest_valid_at = azure.clock() - SPOT_VALID_FOR
     outdated = sorted(
         {
