@@ -261,6 +261,8 @@ def _wait_until_ready(session: Session, machine: Machine, *, already_existed: bo
             if not already_existed:
                 terminate_failed_launch(session, machine, error)
             raise
+        if isinstance(error, InvalidRequest) and machine.cluster is not None and not already_existed:
+            raise  # all nodes are ended
         billed_clause = billed_text(machine, " and billed meanwhile")
         hint = f"{machine.name} is launched{billed_clause}; to end it: cloudgpu down {command_name(machine)}"
         error.next = f"{error.next} {hint}" if error.next else hint

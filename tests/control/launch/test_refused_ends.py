@@ -9,8 +9,8 @@ from cloudgpu.control.launch.launch import _wait_for_all
 from cloudgpu.control.lifecycle.failed_launch import terminate_failed_launch
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_with_resources
 from cloudgpu.core.alerts.findings import machine_findings
-from cloudgpu.core.model.instances import TAG_ID
-from cloudgpu.errors import AuthFailed, EndRefused, LedgerUnavailable, Unreachable
+from cloudgpu.core.model.instances import TAG_ID, Address
+from cloudgpu.errors import AuthFailed, EndRefused, InvalidRequest, LedgerUnavailable, Unreachable
 
 LIFT = "unlock it"
 
@@ -115,3 +115,15 @@ def test_a_refused_end_keeps_no_other_machine_of_the_launch_on_while_the_ledger_
         terminate_without_ledger(lab.session, row._replace(provider_id=None), LedgerUnavailable("The disk is full."))
     assert len(lab.machines()) == (0 if isinstance(refusal, EndRefused) else 1)
     assert ("asked to stop instead" in said.value.message) is isinstance(refusal, EndRefused)
+
+
+def test_nodes_that_were_ended_for_an_invalid_setting_are_not_said_to_be_billed(lab):
+    lab.cloud.address = Address("127.0.0.1", 1, "ubuntu")
+    nodes = lab.up(nodes=2, engine="none", name="train").nodes
+    lab.session.home.known_hosts.unlink(missing_ok=True)
+    lab.session.home.known_hosts.mkdir(parents=True)  # so that no key can be looked up
+    with pytest.raises(InvalidRequest) as raised:
+        _wait_for_all(lab.session, nodes, already_existed=False, wait=True)
+    assert lab.machines() == []
+    assert "train-1 was ended with it." in raised.value.message
+    assert "billed" not in (raised.value.next or "")
