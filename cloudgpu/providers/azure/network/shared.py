@@ -17,6 +17,7 @@ from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import call_or_none, complete, invoke, properties_of
 from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.compute import power
 from cloudgpu.providers.azure.compute.request import Body, Call, network, network_group
 
 Raw = Mapping[str, Any]
@@ -76,7 +77,8 @@ def users_by_network(interfaces: Sequence[Raw]) -> Mapping[str, str]:
 def clear_shared(azure: Azure, cluster: str, region: str) -> bool:
     """Ask to delete a cluster's networks with their groups; return whether none was found.
 
-    A network that a machine uses stays, and is no error. One call; where there are some, one more, and one for each.
+    A network that a machine uses stays, and so does a group into which somebody has put a resource of their own;
+    neither is an error. One call; where there are some, one more, and two for each.
     """
     cluster_groups = [
         one
@@ -86,6 +88,7 @@ def clear_shared(azure: Azure, cluster: str, region: str) -> bool:
     group_names = [str(one["name"]).lower() for one in cluster_groups if not groups.is_being_deleted(one)]
     users = read_users_by_network(azure) if group_names else {}
     for name in group_names:
-        if name not in users:
+        contents = [] if name in users else groups.resources_in(azure, region, name) or []
+        if name not in users and all(power.is_ours(one, name) for one in contents):
             groups.delete(azure, region, name)
     return not cluster_groups

@@ -89,6 +89,25 @@ def test_what_broke_off_between_the_network_and_the_machines_is_found_and_taken_
     assert provider.clear_shared(id_of(attempts), "eastus")
 
 
+def test_what_somebody_put_into_the_group_of_the_network_is_not_lost(azure_arm, provider, sdk):
+    attempts = cluster(provider)
+    azure_arm.stockout(times=1)
+    with pytest.raises(NoCapacity):
+        launch(provider, attempts)
+    ((name, _),) = networks(provider).items()
+    group = name.split("/")[1]
+    body = {"location": "eastus", "properties": {"creationData": {"createOption": "Empty"}, "diskSizeGB": 8}}
+    sdk.compute.disks.begin_create_or_update(group, "mine", body).result()
+    for _ in range(2):
+        assert not provider.clear_shared(id_of(attempts), "eastus")
+        azure_arm.advance(900)
+        assert azure_arm.billable() == [("disk", "mine")]
+    sdk.compute.disks.begin_delete(group, "mine").result()
+    assert not provider.clear_shared(id_of(attempts), "eastus")
+    azure_arm.advance(900)
+    assert networks(provider) == {}
+
+
 @pytest.mark.soak
 def test_a_network_in_which_a_machine_is_stays(azure_arm, provider):
     attempts = cluster(provider)
