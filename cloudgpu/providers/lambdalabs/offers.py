@@ -77,8 +77,10 @@ def price_list(settings: ProviderSettings) -> PriceList:
     lam = Lambda(settings)
     types, builder, used_regions = lam.types(), PartBuilder("instance types", lam.clock()), regions(lam)
     for name, type_entry in types.items():
-        cents = ((type_entry or {}).get("instance_type") or {}).get("price_cents_per_hour")
-        amount = Decimal(cents) / 100 if isinstance(cents, int) else cents
+        type_data = (type_entry or {}).get("instance_type") or {}
+        price = per_hour(type_data)
+        # what is no price is shown as it is: it must not be taken for dollars
+        amount = f"{type_data.get('price_cents_per_hour')} cents" if price is None else price.dollars
         for region in used_regions:
             key = RowKey(name, region.name, Market.ON_DEMAND)
             builder.add(key, PER_HOUR, amount, source=SOURCE, name=f"{name} {region.name}")

@@ -27,7 +27,7 @@ from cloudgpu.errors import (
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.lambdalabs.client import TOKEN_RULE
 from cloudgpu.providers.lambdalabs.errors import ERROR_MAPPINGS, error_of_answer
-from cloudgpu.providers.lambdalabs.offers import accelerators
+from cloudgpu.providers.lambdalabs.offers import accelerators, price_list
 from cloudgpu.providers.lambdalabs.provider import make
 from cloudgpu.providers.rest.client import Answer
 from cloudgpu.testing import make_attempt, new_host_key
@@ -517,6 +517,18 @@ def test_no_private_half_of_that_ssh_key_is_kept_anywhere(lambdalabs, provider, 
 def test_gpus_are_called_as_in_the_catalogue(name, gpu):
     (found,) = accelerators(described(name))
     assert (found.name, found.count) == (gpu, TYPES[name].count)
+
+
+@pytest.mark.parametrize("cents", [129.0, "129", True, None])
+def test_a_price_that_is_no_whole_number_of_cents_is_refused_and_not_taken_for_dollars(lambdalabs, settings, cents):
+    (name, *_), provider = TYPES, make(settings)
+    answer = provider._lambda.rest.get("/instance-types", action="types")
+    answer["data"][name]["instance_type"]["price_cents_per_hour"] = cents
+    lambdalabs.faults.add("types", status=200, body=answer)
+    (part,) = price_list(settings).parts
+    assert name not in {row.key.item for row in part.rows}
+    assert {refused.name.split()[0] for refused in part.refused} == {name}
+    assert all("cents" in refused.why for refused in part.refused)
 
 
 def test_a_type_without_a_gpu_has_none():
