@@ -35,7 +35,7 @@ _GB_PATTERN = re.compile(r"(\d+) ?GB")
 
 def available(lam: Lambda, requirements: Requirements) -> Availability:
     """Return what fits and is in stock, by region. Raises AuthFailed, ProviderUnavailable."""
-    offers = (offer for name, type_entry in lam.types().items() for offer in _offers(lam, name, type_entry))
+    offers = (offer for name, type_entry in lam.types().items() for offer in _offers(lam, name, type_entry or {}))
     return Availability(tuple(offer for offer in offers if fits(offer, requirements)))
 
 
@@ -90,7 +90,9 @@ def price_list(settings: ProviderSettings) -> PriceList:
 def regions(lam: Lambda) -> list[Region]:
     """Return the regions that this account uses: Lambda has one address for all of them."""
     regions_with_stock = (
-        region.get("name") for type_ in lam.types().values() for region in type_["regions_with_capacity_available"]
+        region.get("name")
+        for type_entry in lam.types().values()
+        for region in (type_entry or {}).get("regions_with_capacity_available") or ()
     )
     names = sorted({*REGIONS, *map(str, regions_with_stock)})
     return [Region(name, HOST, PORT) for name in names if lam.options.uses(name)]

@@ -531,6 +531,18 @@ def test_a_price_that_is_no_whole_number_of_cents_is_refused_and_not_taken_for_d
     assert all("cents" in refused.why for refused in part.refused)
 
 
+@pytest.mark.parametrize("entry", [None, {}, {"instance_type": None, "regions_with_capacity_available": None}])
+def test_a_type_that_is_described_in_part_hides_no_other_one(lambdalabs, settings, entry):
+    answer = make(settings)._lambda.rest.get("/instance-types", action="types")
+    answer["data"]["gpu_of_tomorrow"] = entry
+    lambdalabs.faults.add("types", status=200, body=answer)
+    provider = make(settings)
+    assert len(provider.regions()) > 10
+    (item,) = provider.available(Requirements(gpu="a10", region="us-east-1")).items
+    (price,) = provider.prices([item])
+    assert price is not None
+
+
 def test_a_type_without_a_gpu_has_none():
     assert accelerators(described("cpu_4x_general")) == ()
 
