@@ -23,7 +23,7 @@ from cloudgpu.providers.aws.market.availability import named_region
 from cloudgpu.providers.aws.network import network
 from cloudgpu.providers.aws.storage import images
 from cloudgpu.providers.aws.storage.disks import LARGEST_GB, SNAPSHOT, attachment_of
-from cloudgpu.providers.aws.storage.images import AMI, Image, ImageChoice, describe_images
+from cloudgpu.providers.aws.storage.images import AMI, Image, ImageChoice, describe_images, own_images
 from cloudgpu.providers.shared.named_volumes import (
     DataVolume,
     ambiguous_name,
@@ -273,11 +273,10 @@ def _image_region(aws: Aws, name_or_id: str, requirements: Requirements) -> str 
 
 
 def _image_names(aws: Aws, region: str, id_: str | None) -> Sequence[str]:
-    """Return the names of our images in a region, or this id where the region has it."""
+    """Return the names of this ledger's images in a region, or this id where the region has it."""
     if id_ is not None:
         return [one.id for one in describe_images(aws, region, ImageIds=[id_])]
-    filters = [{"Name": "tag-key", "Values": [TAG_IMAGE]}]
-    return [one.tags[TAG_IMAGE] for one in describe_images(aws, region, Owners=["self"], Filters=filters)]
+    return [one.tags[TAG_IMAGE] for one in own_images(aws, region, {"Name": "tag-key", "Values": [TAG_IMAGE]})]
 
 
 # Volumes

@@ -10,7 +10,7 @@ from typing import Any
 
 from cloudgpu.catalog import instance_type
 from cloudgpu.core.catalog.gpus import PublicImage
-from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER
 from cloudgpu.core.model.offers import MachineConfiguration
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.client import PROVIDER, Aws, describe
@@ -200,10 +200,18 @@ def _licence_remarks(image: Image) -> tuple[str, ...]:
 def _image_named(aws: Aws, region: str, name_or_id: str) -> Image | None:
     id_match = AMI.fullmatch(name_or_id)
     if id_match is None:
-        filters = [{"Name": f"tag:{TAG_IMAGE}", "Values": [name_or_id]}]
-        images = describe_images(aws, region, Owners=["self"], Filters=filters)
+        images = own_images(aws, region, {"Name": f"tag:{TAG_IMAGE}", "Values": [name_or_id]})
     elif id_match["region"] in (None, region):
         images = describe_images(aws, region, ImageIds=[id_match["id"]])
     else:
         return None
     return images[0] if images else None
+
+
+def own_images(aws: Aws, region: str, name_filter: Mapping[str, Any]) -> list[Image]:
+    """Return the saved images of a region that match a filter, the newest first, without those of another ledger.
+
+    One that somebody has tagged by hand, with a name alone, is anybody's.
+    """
+    images = describe_images(aws, region, Owners=["self"], Filters=[name_filter])
+    return [one for one in images if aws.ledger in ("", one.tags.get(TAG_LEDGER, aws.ledger))]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import MachineConfiguration, Market, Requirements
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, QuotaExceeded
@@ -128,12 +129,12 @@ def test_no_image_at_all_is_one_sentence(aws, provider):
     assert caught.value.field == "--image"
 
 
-def own_image(name="prepared", region="us-east-1", wait=True):
+def own_image(name="prepared", region="us-east-1", wait=True, title=None, **more_tags):
     ec2 = client(region=region)
     machine = launch(ec2)["InstanceId"]
-    tags = [{"Key": "cloudgpu-image", "Value": name}]
+    tags = [{"Key": key, "Value": value} for key, value in {"cloudgpu-image": name, **more_tags}.items()]
     kinds = [{"ResourceType": "image", "Tags": tags}]
-    return ec2.create_image(InstanceId=machine, Name=name, TagSpecifications=kinds)["ImageId"]
+    return ec2.create_image(InstanceId=machine, Name=title or name, TagSpecifications=kinds)["ImageId"]
 
 
 @pytest.mark.parametrize("how", ["name", "id", "our id"])
@@ -149,6 +150,19 @@ def test_an_image_is_taken_as_it_was_named(provider, how):
 def test_of_an_image_that_is_not_ours_nobody_knows_the_driver(provider):
     found = resolve(provider, item("g5.xlarge"), replace(USUAL, image=image()))
     assert f"whether the image {image()} has a driver for A10G is not known" in found.remarks
+
+
+def test_an_image_of_another_ledgers_name_is_not_meant(aws, tmp_path):
+    provider = quick(account(tmp_path, ledger="led-1"))
+    theirs = own_image(title="theirs", **{TAG_LEDGER: "led-2"})
+    with pytest.raises(InvalidRequest, match="There is no image 'prepared'"):
+        resolve(provider, item("g5.xlarge"), replace(USUAL, image="prepared"))
+    with pytest.raises(InvalidRequest, match="no image 'prepared'"):
+        provider.placement_constraint(Setup(image="prepared"), Requirements())
+    ours = own_image(title="ours", **{TAG_LEDGER: "led-1"})
+    own_image(title="theirs again", **{TAG_LEDGER: "led-2"})
+    for named, wanted in (("prepared", ours), (theirs, theirs)):
+        assert resolve(provider, item("g5.xlarge"), replace(USUAL, image=named)).call["image"] == wanted
 
 
 def test_an_image_for_another_processor_is_refused(provider):
