@@ -74,7 +74,7 @@ class BudgetChoices(TypedDict, total=False):
 
 def budget_of_options(session: Session, options: BudgetOptions) -> Budget:
     """Return the budget of these options. Raises InvalidRequest for the first that is invalid."""
-    _check_texts(options)
+    _check_types(options)
     if not NAME.fullmatch(options.name):
         message = f"{options.name[:60]!r} cannot be a budget's name: {NAME_RULE}."
         raise InvalidRequest(message, field="NAME", value=options.name[:60], next="Choose a name like lab.")
@@ -101,8 +101,17 @@ def budget_of_options(session: Session, options: BudgetOptions) -> Budget:
     )
 
 
-def _check_texts(options: BudgetOptions) -> None:
-    """Raise InvalidRequest for a value of the library that is not text, as it always is on the command line."""
+_REQUIRED_TEXTS = ("name", "amount", "period", "scope")
+
+
+def _check_types(options: BudgetOptions) -> None:
+    """Raise InvalidRequest for a value of the library of another type than on the command line."""
+    allow_override: object = options.allow_override
+    if not isinstance(allow_override, bool):
+        message = f"{allow_override!r} is neither, and allow_override takes True or False."
+        raise InvalidRequest(
+            message, field="allow_override", value=str(allow_override), next="Write allow_override=False."
+        )
     for key in (
         "name",
         "amount",
@@ -117,7 +126,7 @@ def _check_texts(options: BudgetOptions) -> None:
         "tz",
     ):
         value = getattr(options, key)
-        if value is not None and not isinstance(value, str):
+        if not isinstance(value, str) and (value is not None or key in _REQUIRED_TEXTS):
             option = "NAME" if key == "name" else f"--{key.replace('_', '-')}"
             message = f"{value!r} is not text, and {option} takes text."
             raise InvalidRequest(message, field=option, value=str(value), next=f'Write it as text: "{value}".')

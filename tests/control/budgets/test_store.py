@@ -395,6 +395,18 @@ def test_the_amounts_of_a_budget_are_before_credits_and_say_what_is_not_known(la
     assert budget_of_options(lab.session, asked("other")).refuses
 
 
+@pytest.mark.parametrize("key", ["name", "amount", "period", "scope"])
+def test_a_text_that_a_budget_needs_is_not_none(lab, key):
+    with pytest.raises(InvalidRequest, match="None is not text"):
+        budget_of_options(lab.session, asked(**{key: None}))
+
+
+@pytest.mark.parametrize("word", ["no", "false", 0, None])
+def test_whether_a_budget_may_be_overridden_is_no_text_that_counts_as_true(lab, word):
+    with pytest.raises(InvalidRequest, match="allow_override takes True or False"):
+        budget_of_options(lab.session, asked(allow_override=word))
+
+
 @pytest.mark.parametrize(("key", "field"), [("name", "NAME"), ("amount", "--amount"), ("period", "--period")])
 def test_what_the_library_gets_that_is_not_text_is_refused_by_its_name(lab, key, field):
     with pytest.raises(InvalidRequest, match=f"5 is not text, and {field} takes text") as refused:
