@@ -35,7 +35,15 @@ from cloudgpu.core.model.machine import Machine, billed_text, command_name, not_
 from cloudgpu.core.policies.description import schedule_notes
 from cloudgpu.core.policies.guards import depends_on_reaper
 from cloudgpu.core.values.times import from_iso
-from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InvalidRequest,
+    LedgerUnavailable,
+    NoCapacity,
+    ProviderUnavailable,
+    QuotaExceeded,
+)
 from cloudgpu.ledger.log.base import View
 from cloudgpu.providers.abilities import Taggable
 from cloudgpu.providers.base import Provider
@@ -244,20 +252,30 @@ def start_locked(session: Session, machine: Machine, lease: Lease) -> Machine:
             error.next = error.next or "Try again later: its disk remains. Or launch another machine: cloudgpu up --new"
         raise
     except ProviderUnavailable as error:
-        machine = _refresh_after_silence(session, machine, error)
+        machine = _refresh_after_start(session, machine, error)
         if machine.state not in UP_STATES:
             raise
-    return timers.ensure_timer(session, refresh(session, machine), "start")
+    else:
+        machine = _refresh_after_start(session, machine)
+    return timers.ensure_timer(session, machine, "start")
 
 
-def _refresh_after_silence(session: Session, machine: Machine, error: ProviderUnavailable) -> Machine:
-    """Refresh the machine after a start without an answer; raise `error` with a remedy where that gets none either."""
-    billed_clause = billed_text(machine, ", and billed")
-    error.next = f"It may be running{billed_clause}. Run: cloudgpu show {machine.name} --refresh"
+def _refresh_after_start(session: Session, machine: Machine, error: ProviderUnavailable | None = None) -> Machine:
+    """Refresh the machine after a start; without an answer, raise an error with a remedy.
+
+    `error` is that of a start without an answer, which is raised then; None: the start was accepted.
+    """
+    remedy = f"It may be running{billed_text(machine, ', and billed')}. Run: cloudgpu show {machine.name} --refresh"
+    if error is not None:
+        error.next = remedy
     try:
         return refresh(session, machine)
-    except ProviderUnavailable:
-        raise error from None
+    except ProviderUnavailable as silence:
+        if error is not None:
+            raise error from None
+        if not isinstance(silence, LedgerUnavailable):
+            silence.next = remedy
+        raise
 
 
 def _price_events(session: Session, machine: Machine, provider: Provider) -> list[Draft]:

@@ -249,6 +249,16 @@ def test_a_start_whose_reply_was_lost_is_looked_for(lab):
     assert lab.rows()[0].billed
 
 
+def test_a_start_that_was_accepted_says_that_the_machine_may_run_though_the_next_look_got_no_answer(lab):
+    row = stop(lab.session, lab.up().machine, why="test")
+    lab.later(minutes=1)
+    lab.cloud.fail_next("start", lambda: lab.cloud.fail_next("get", ProviderUnavailable("silence")))
+    with pytest.raises(ProviderUnavailable, match="silence") as caught:
+        start(lab.session, row, new_lease(lab.session, row, None))
+    assert "It may be running, and billed" in caught.value.next
+    assert len(lab.machines()) == 1
+
+
 def test_a_start_gives_no_longer_life_than_was_agreed_at_the_launch(lab):
     row = lab.up(lease=timedelta(hours=1), renew_until=timedelta(hours=2)).machine
     lease = new_lease(lab.session, row, timedelta(hours=1))
