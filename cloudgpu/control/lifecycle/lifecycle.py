@@ -106,9 +106,10 @@ def _stop_locking(session: Session, machine: Machine, *, why: str, check: _Check
         if has_retained_resources(machine):
             machine = park(session, machine, why=why)
         elif machine.stoppable is False and retention_records.supports_images(session, machine):
-            machine = park(session, resolve_launch(session, machine), why=why)
+            machine = park(session, resolve_launch(session, machine, resolve_before_end), why=why)
         else:
-            machine = _stop_or_park(session, resolve_launch(session, machine), why, is_by_reaper=is_by_reaper)
+            machine = resolve_launch(session, machine, resolve_before_end)
+            machine = _stop_or_park(session, machine, why, is_by_reaper=is_by_reaper)
     clean_up_local_files(session)
     return machine
 
@@ -119,7 +120,8 @@ def stop_locked(session: Session, machine: Machine, *, why: str, is_requested: b
     `is_requested`: the caller has written the request, with those of other machines (`request_all`).
     """
     with on_abort(unproved_sentence(machine.name, "stop")), explain_refused_credential(session, machine, "stop"):
-        machine = _stop_and_confirm(session, resolve_launch(session, machine), why, is_requested=is_requested)
+        machine = resolve_launch(session, machine, resolve_before_end)
+        machine = _stop_and_confirm(session, machine, why, is_requested=is_requested)
     clean_up_local_files(session)
     return machine
 
@@ -343,17 +345,12 @@ def _send_terminate(session: Session, machine: Machine, request: Callable[[Machi
     machine, exists = _refresh_before_end(session, provider, machine)
     if request is not None:
         session.ledger.append([request(machine)])
-    terminate = partial(provider.terminate, not_none(machine.provider_id))
+    end = partial(provider.terminate, not_none(machine.provider_id))
     try:
         # without a request of its own, its cluster shows the message
         with on_abort(unfinished_end_sentence(command_name(machine))) if request else nullcontext():
             machine = stop_proof.request_until_confirmed(
-                session,
-                machine,
-                lambda refreshed: bool(refreshed.terminated_at),
-                terminate,
-                seen_running=exists,
-                seen_by_get=exists,
+                session, machine, lambda found: bool(found.terminated_at), end, seen_running=exists, seen_by_get=exists
             )
     except EndRefused as refusal:
         raise stop_proof.stop_instead(session, machine, refusal) from refusal.__cause__
@@ -414,11 +411,11 @@ def stoppable_provider(session: Session, machine: Machine) -> Any:
     return provider
 
 
-def resolve_launch(session: Session, machine: Machine) -> Machine:
+def resolve_launch(session: Session, machine: Machine, resolve: Callable[..., Machine] = settle) -> Machine:
     """Return the current machine once the outcome of its launch is known; raise InstanceNotFound if it is gone."""
     machine = session.ledger.machine(machine.id) or machine
     if machine.launch_status == "open":
-        machine = settle(session, machine, deadline=session.clock() + stop_proof.STOP_TIMEOUT)
+        machine = resolve(session, machine, deadline=session.clock() + stop_proof.STOP_TIMEOUT)
     if machine.terminated_at:
         raise ended_error(machine, session.clock())
     return machine

@@ -24,6 +24,7 @@ from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import (
     AuthFailed,
+    InstanceNotFound,
     InvalidRequest,
     LaunchUncertain,
     NoCapacity,
@@ -271,6 +272,16 @@ def test_ending_a_launch_that_was_never_sent_sends_nothing_where_a_listing_can_t
     sent = lab.cloud.calls["launch"]
     assert terminate_one(lab.session, lab.rows()[0], why="test").terminated_at
     assert lab.cloud.calls["launch"] == sent
+
+
+def test_a_stop_of_a_launch_that_was_never_sent_sends_nothing_where_a_listing_can_tell(lab):
+    lab.cloud.fail_next("launch", ProviderUnavailable("silence"))
+    with pytest.raises(ProviderUnavailable):
+        lab.up()
+    (row,) = lab.rows()
+    with pytest.raises(InstanceNotFound):
+        stop(lab.session, row, why="test")
+    assert (lab.cloud.calls["launch"], lab.rows(), lab.machines()) == (1, [], [])
 
 
 def test_ending_a_launch_for_which_there_is_no_capacity_now_succeeds(lab):
