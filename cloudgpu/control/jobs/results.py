@@ -144,6 +144,7 @@ def _move(path: Path, target: Path) -> None:
         path.replace(target)
     except OSError:
         partial = target.with_name(f".{target.name}.part")
+        partial.unlink(missing_ok=True)  # of a copy that was cut off: a link would not be replaced
         shutil.copy2(path, partial, follow_symlinks=False)
         partial.replace(target)
         path.unlink()

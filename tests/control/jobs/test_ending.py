@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +12,7 @@ from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.control.jobs.ending import close_job, fetch_results
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run, record_request
-from cloudgpu.control.jobs.results import deliver, sync
+from cloudgpu.control.jobs.results import deliver, results_directory, sync
 from cloudgpu.errors import InvalidRequest
 from tests.access.conftest import connection, server  # noqa: F401  (fixtures)
 from tests.access.jobs.conftest import JOB, Bench
@@ -60,6 +62,25 @@ def test_links_of_the_last_copy_are_delivered_too_and_count_as_no_files(lab, job
     place = tmp_path / "work" / "results" / "fox"
     assert fetched(closed) == [(2, 10, str(place))]
     assert [str((place / name).readlink()) for name in ("latest", "best")] == ["run", "run/one"]
+
+
+def test_a_link_whose_copy_to_another_disk_was_cut_off_is_delivered_all_the_same(lab, job, tmp_path, monkeypatch):
+    copies, place = lab.home / "jobs" / job.id / "results", tmp_path / "work" / "results" / "fox"
+    (copies / "best").symlink_to("run/one")
+    target = results_directory(lab.session, job)
+    target.mkdir(parents=True)
+    (target / ".best.part").symlink_to("run/one")  # a copy gets its name when it is complete
+    rename = Path.replace
+
+    def of_two_disks(path, to):
+        if path.is_relative_to(copies):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return rename(path, to)
+
+    monkeypatch.setattr(Path, "replace", of_two_disks)
+    close_job(lab.session, job, None, "its machine is gone")
+    assert sorted(one.name for one in place.iterdir()) == ["best", "run"]
+    assert str((place / "best").readlink()) == "run/one"
 
 
 def test_a_directory_of_that_name_that_another_job_has_filled_is_left_alone(lab, job, tmp_path):
