@@ -28,7 +28,8 @@ def cancel(session: Session, name: str, environ: Mapping[str, str]) -> CancelDoc
     """Cancel a job, and return it once nothing is left to do for it, or with what it waits for.
 
     Its results are fetched first. A job whose command is over already keeps its outcome; what is left to do, such as
-    ending its machine, is done. Raises InstanceNotFound, RoleNeeded where the job is somebody else's.
+    ending its machine, is done, but a machine that --keep holds stays. Raises InstanceNotFound, RoleNeeded where the
+    job is somebody else's.
     """
     job = find(session, name)
     if not job.is_open:

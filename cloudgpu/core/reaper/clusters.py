@@ -145,7 +145,7 @@ def cluster_activity(nodes: Sequence[MachineView], now: datetime) -> Evidence:
 def _used(
     evidence_by_node: Mapping[str, Evidence], engine: EngineStatus | None, window_length: timedelta
 ) -> Evidence | None:
-    """Return what makes a cluster one in use: its queue, a node, or a job that ended within `span`."""
+    """Return what makes a cluster one in use: its queue, a node, or a job that ended within `window_length`."""
     if engine is not None and engine.queue is not None and engine.queue.is_busy:
         return Evidence(ACTIVE, f"in its queue {queue_sentence(engine.queue)}")
     used = [
