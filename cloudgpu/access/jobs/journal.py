@@ -40,6 +40,20 @@ def read_journal(path: Path, ledger_id: str) -> list[Draft]:
     return drafts
 
 
+def snapshot_in_use(path: Path) -> str | None:
+    """Return the snapshot of a job, of whatever ledger, by its journal; None if it is closed or cannot be read."""
+    snapshot = None
+    with suppress(OSError):
+        for text in path.read_bytes().splitlines():
+            with suppress(ValueError, KeyError, TypeError):
+                record = json.loads(text)
+                if record["kind"] == "job_closed":
+                    return None
+                if record["kind"] == "job_requested":
+                    snapshot = str(record["body"]["spec"]["snapshot"])
+    return snapshot
+
+
 def _line_start(path: Path) -> str:
     """Return a newline if the last line was cut short, else nothing."""
     with path.open("rb") as file:

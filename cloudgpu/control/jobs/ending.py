@@ -12,7 +12,7 @@ from cloudgpu.access.jobs.snapshot import remove
 from cloudgpu.control.jobs.remote_results import incomplete_results_events, remote_results_fetched, stores_remotely
 from cloudgpu.control.jobs.results import deliver, deliver_copied, sync
 from cloudgpu.control.jobs.slurm.gang import start_gang, stop_gang, terminate_gang
-from cloudgpu.control.jobs.store import delete_copies, directory_of
+from cloudgpu.control.jobs.store import delete_copies, directory_of, snapshots_of_unknown_jobs
 from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.events import job_events
 from cloudgpu.core.events.log import Draft
@@ -114,11 +114,11 @@ def close_job(session: Session, job: Job, remote: RemoteJob | None, why: str) ->
         with suppress(CloudgpuError):  # the next job there cleans up, too
             remote.clean()
     delete_copies(directory_of(session, job))
+    jobs = all_jobs(session)
     needed_snapshots = {
-        other_job.spec["snapshot"]
-        for other_job in all_jobs(session).values()
-        if other_job.is_open and other_job.id != job.id
+        other_job.spec["snapshot"] for other_job in jobs.values() if other_job.is_open and other_job.id != job.id
     }
+    needed_snapshots |= snapshots_of_unknown_jobs(session, jobs)
     with suppress(InvalidRequest):  # a damaged list: the next job's end tries again
         remove(session.home.snapshots, needed_snapshots, taken_before=now.timestamp() - DAY_S)
     return [*drafts, job_events.job_closed(job.id, why, now)]

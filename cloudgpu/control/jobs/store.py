@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
 from cloudgpu.access.files import write_atomically
-from cloudgpu.access.jobs.journal import append_to_journal, read_journal
+from cloudgpu.access.jobs.journal import append_to_journal, read_journal, snapshot_in_use
 from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.events.job_events import SUBJECT
 from cloudgpu.core.events.log import Draft
@@ -52,6 +52,15 @@ def restore_missing_events(session: Session, job_id: str) -> bool:
         session.ledger.append(missing)
         session.report(f"{job_id}: the ledger lacked {len(missing)} of its lines; this computer had them")
     return bool(missing)
+
+
+def snapshots_of_unknown_jobs(session: Session, known: Container[str]) -> set[str]:
+    """Return the snapshots of jobs with a directory in this home that are not closed, and not among these ids.
+
+    They are in another ledger, or this one was restored from a backup.
+    """
+    ids = {path.name for path in session.home.jobs.glob(f"{JOB_ID_PREFIX}*") if path.name not in known}
+    return set(filter(None, (snapshot_in_use(_journal(session, job_id)) for job_id in ids)))
 
 
 def _journal(session: Session, job_id: str) -> Path:

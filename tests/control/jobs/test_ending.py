@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,9 @@ from cloudgpu.control.jobs.ending import close_job, fetch_results
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.results import deliver, results_directory, sync
+from cloudgpu.control.jobs.store import append
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.core.events.job_events import job_closed
 from cloudgpu.errors import InvalidRequest
 from tests.access.conftest import connection, server  # noqa: F401  (fixtures)
 from tests.access.jobs.conftest import JOB, Bench
@@ -81,6 +86,23 @@ def test_a_link_whose_copy_to_another_disk_was_cut_off_is_delivered_all_the_same
     close_job(lab.session, job, None, "its machine is gone")
     assert sorted(one.name for one in place.iterdir()) == ["best", "run"]
     assert str((place / "best").readlink()) == "run/one"
+
+
+def test_the_files_of_a_job_of_another_ledger_stay_until_it_is_closed(lab, job, tmp_path):
+    """A shell may name another ledger for the same home (CLOUDGPU_LEDGER); its job could not be restarted."""
+    (tmp_path / "work" / "train.py").write_text("print(1)")
+    environ = {"CLOUDGPU_HOME": str(lab.home), "USER": "ada", "CLOUDGPU_LEDGER": f"sqlite:///{tmp_path / 'other.db'}"}
+    other = open_session(environ, clock=lab.clock, tell=lab.said.append)
+    with closing(other.ledger):
+        asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, gpu="v100", policy="default")
+        owl = record_request(other, plan_run(other, asked, {}))
+        manifest = lab.session.home.snapshots / f"{owl.spec['snapshot']}.json"
+        os.utime(manifest, (0, 0))
+        close_job(lab.session, job, None, "its machine is gone")
+        assert manifest.exists()
+        append(other, owl.id, [job_closed(owl.id, "", lab.clock())])
+        close_job(lab.session, job, None, "its machine is gone")
+        assert not manifest.exists()
 
 
 def test_a_directory_of_that_name_that_another_job_has_filled_is_left_alone(lab, job, tmp_path):
