@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, ProviderUnavailable
 from cloudgpu.providers.azure.client import POLL_S, Azure, get_values
 from cloudgpu.providers.azure.error_codes import NOT_FOUND
-from cloudgpu.providers.azure.errors import code_and_message, code_of
+from cloudgpu.providers.azure.errors import code_and_message, code_of, has_code
 from cloudgpu.providers.shared.calls import WaitReports
 
 NOT_FOUND_STATUS = 404
@@ -69,11 +69,13 @@ def call_or_none(
 def is_absent(error: CloudgpuError) -> bool:
     """Say whether Azure answered that the resource does not exist, or that its group is being deleted.
 
-    A 404 of the subscription (`SubscriptionNotFound`: another login or tenant) says nothing about its resources.
+    A 404 of the subscription (`SubscriptionNotFound`: another login or tenant) says nothing about its resources, and
+    one without a code of Azure's, a page of a proxy in between, says nothing at all.
     """
     if code_of(error) in ABSENT_CODES:
         return True
-    return getattr(error.__cause__, "status_code", None) == NOT_FOUND_STATUS and not isinstance(error, AuthFailed)
+    is_404 = getattr(error.__cause__, "status_code", None) == NOT_FOUND_STATUS and has_code(error.__cause__)
+    return is_404 and not isinstance(error, AuthFailed)
 
 
 class OperationPending(ProviderUnavailable):

@@ -118,6 +118,13 @@ def code_of(error: CloudgpuError) -> str:
     return "" if cause is None else code_and_message(cause)[0]
 
 
+def has_code(error: BaseException | None) -> bool:
+    """Say whether an answer has a code as all of Azure do, be it a number (`404`, Consumption); no proxy's page has."""
+    body = _answer_json(getattr(error, "response", None))
+    found = body.get("error", body)
+    return isinstance(found, Mapping) and bool(found.get("code"))
+
+
 def code_and_message(error: BaseException) -> tuple[str, str]:
     """Return Azure's code and message: those of an inner error, where the outer code has no meaning of its own."""
     code, message, details = _parse_error(error)

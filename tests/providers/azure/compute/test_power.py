@@ -16,6 +16,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
 )
 from cloudgpu.providers.azure.compute import listing, translate
+from tests.clouds.rest_faults import FOREVER
 from tests.providers.azure.attempts import USUAL, attempt_at, calls, launched, offered, provider_of
 from tests.providers.azure.launched import GROUP, ID, launch
 
@@ -138,6 +139,20 @@ def test_another_subscription_or_login_proves_no_end(azure_arm, tmp_path, provid
     monkeypatch.setattr(listing, "list_ours", lambda _: ({}, []))
     assert [one.scope for one in other.list().unanswered] == [made.id.partition("/")[2]]
     monkeypatch.undo()
+
+
+@pytest.mark.parametrize("body", ["<html>404 Not Found</html>", "", {"message": "no such route"}])
+def test_a_404_that_is_not_azures_proves_no_end(azure_arm, provider, body):
+    made = launched(provider, attempt_at(provider))
+    faults = [
+        azure_arm.faults.add(action, error="NotFound", status=404, body=body, times=FOREVER)
+        for action in ("VirtualMachines.Get", "ResourceGroups.Get")
+    ]
+    with pytest.raises(ProviderUnavailable):
+        provider.get(made.id)
+    for fault in faults:
+        azure_arm.faults.remove(fault)
+    assert provider.get(made.id).state is State.RUNNING
 
 
 def test_what_was_never_made_or_is_gone_is_no_machine_of_another_subscription(azure_arm, tmp_path, provider):
