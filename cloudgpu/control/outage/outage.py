@@ -145,51 +145,49 @@ def replay(session: Session) -> None:
     """Write the events that wait in the outbox into the ledger, in order; one that is there is not written again.
 
     Reports nothing while the ledger is away: the command that needs it does. Where it has moved, `ledger move --follow`
-    takes along what waits. What the ledger refuses is set aside, and reported once.
+    takes along what waits. What the ledger refuses is set aside, and reported once. A file that cannot be read keeps no
+    other back.
     """
-    ledger, written, outbox = session.ledger, 0, session.ledger.outbox
-    try:
-        for outbox in (ledger.outbox, *_outboxes_of_other_names(ledger)):
+    ledger, written = session.ledger, 0
+    for outbox in (ledger.outbox, *ledger.outbox.other_outboxes()):
+        try:
+            if outbox.path != ledger.outbox.path and not _has_lines_for(ledger, outbox):
+                continue
             result = offer(ledger, outbox, ledger.id)
             if result is not None:
                 written += result.written
-                report_refused(session, result)
-    except (LedgerAway, LedgerMoved):
-        return
-    except (LedgerUnavailable, OSError) as error:
-        session.report(f"what was done while the ledger was away still waits in {outbox.path}: {error}")
-        return
+                report_refused(session, ledger, result)
+        except (LedgerAway, LedgerMoved):
+            return
+        except (LedgerUnavailable, OSError) as error:
+            session.report(f"what was done while the ledger was away still waits in {outbox.path}: {error}")
+            if isinstance(error, LedgerUnavailable):
+                return
     if written:
         count_text = "1 line" if written == 1 else f"{written} lines"
         session.report(f"the ledger is back: {count_text} about what was done meanwhile were written")
 
 
-def report_refused(session: Session, result: OfferResult) -> None:
-    """Report which events the ledger refuses, why, and where they are kept."""
+def report_refused(session: Session, ledger: Ledger, result: OfferResult) -> None:
+    """Report which events this ledger refuses, why, and where they are kept."""
     if result.refused:
         session.report(
-            f"{refused_sentence(session, result.refused)} "
+            f"{refused_sentence(ledger, result.refused)} "
             f"What was refused is kept in {result.refused_file}. {SYNC_LATER}"
         )
 
 
-def refused_sentence(session: Session, refused: Sequence[tuple[Draft, str]]) -> str:
+def refused_sentence(ledger: Ledger, refused: Sequence[tuple[Draft, str]]) -> str:
     """Return how many events the ledger refuses, about what, and why, as a sentence."""
-    machines = {machine.id: machine.name for machine in session.ledger.machines()}
+    machines = {machine.id: machine.name for machine in ledger.machines()}
     subjects = ", ".join(dict.fromkeys(machines.get(draft.subject, draft.subject) for draft, _ in refused))
     count_text = "1 line" if len(refused) == 1 else f"{len(refused)} lines"
     return f"The ledger refuses {count_text} about {subjects}: {refused[0][1].rstrip('.')}."
 
 
-def _outboxes_of_other_names(ledger: Ledger) -> Iterator[Outbox]:
-    """Yield the outboxes in which events wait for this ledger, written when it was configured by another URL."""
-    if isinstance(ledger, Book):
-        ledger_id = ledger.id
-        yield from (
-            outbox
-            for outbox in ledger.outbox.other_outboxes()
-            if outbox.waiting(ledger_id) and ledger.owns_outbox(outbox)
-        )
+def _has_lines_for(ledger: Ledger, outbox: Outbox) -> bool:
+    """Return whether events wait there for this ledger, from when it was configured by another URL. Raises OSError."""
+    return isinstance(ledger, Book) and bool(outbox.waiting(ledger.id)) and ledger.owns_outbox(outbox)
 
 
 def _ledger_id_of(session: Session, fault: LedgerAway) -> str:

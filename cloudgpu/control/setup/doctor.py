@@ -174,13 +174,20 @@ def _ledger_check(session: Session) -> Check:
         return Check("ledger", Verdict.FAIL, problem or verified.faults[0], "Run: cloudgpu cost --verify", 8)
     if clock_problem:
         return Check("ledger", Verdict.WARN, clock_problem, "Set the wrong one of the two.")
-    return _unwritten_events_check(session) or Check(
-        "ledger", Verdict.OK, f"{verified.line_count} lines, chain and head record agree"
-    )
+    try:
+        unwritten_check = _unwritten_events_check(session)
+    except OSError as error:
+        return Check(
+            "ledger", Verdict.WARN, f"{error.filename} cannot be read ({error.strerror}).", "Look into that file."
+        )
+    return unwritten_check or Check("ledger", Verdict.OK, f"{verified.line_count} lines, chain and head record agree")
 
 
 def _unwritten_events_check(session: Session) -> Check | None:
-    """Return a warning about entries that are not in the ledger: they wait for another ledger, or were refused."""
+    """Return a warning about entries that are not in the ledger: they wait for another ledger, or were refused.
+
+    Raises OSError.
+    """
     outbox = session.ledger.outbox
     outbox_files = [str(other.path) for other in outbox.other_outboxes()]
     if outbox_files:
@@ -195,7 +202,10 @@ def _unwritten_events_check(session: Session) -> Check | None:
     for path, events in outbox.refused():
         remedy = f"{SYNC_LATER}. Then remove that file, or keep it for whoever looks into it."
         return Check(
-            "ledger", Verdict.WARN, f"{refused_sentence(session, events)} What was refused is kept in {path}.", remedy
+            "ledger",
+            Verdict.WARN,
+            f"{refused_sentence(session.ledger, events)} What was refused is kept in {path}.",
+            remedy,
         )
     return None
 

@@ -11,6 +11,7 @@ from cloudgpu.access.files import locked, write_atomically
 from cloudgpu.config.edit import set_value
 from cloudgpu.config.files.user_files import read_text
 from cloudgpu.config.settings import read_setting, settings_from_text
+from cloudgpu.control.outage.outage import report_refused
 from cloudgpu.control.scheduler.jobs import REAPER_LOCK
 from cloudgpu.core.team.rights import Role, check_payer
 from cloudgpu.core.values.naming import lock_name
@@ -110,16 +111,18 @@ def execute(session: Session, planned: LedgerMove, environ: Mapping[str, str]) -
                 check_payer("Moving the ledger", source.role(), source.person(), source.payers)
                 _check_complete(session)
                 move(places, lambda: _check_no_command_at_work(session, source), session.clock())
-        _offer_outbox(source, target)
+        _offer_outbox(session, source, target)
         if config_texts is not None:
             _write_config(session, config_texts)
     return _move_document(session, planned, environ, is_written=config_texts is not None)
 
 
-def _offer_outbox(source: Book, target: Book) -> None:
-    """Write the entries that wait in the outbox for the old place into the new one."""
-    # None: another command is at it. Then config.toml still has to name the old place, to which the outbox belongs.
-    if offer(target, source.outbox, target.id) is None:
+def _offer_outbox(session: Session, source: Book, target: Book) -> None:
+    """Write the entries that wait in the outbox for the old place into the new one; report those that it refuses."""
+    result = offer(target, source.outbox, target.id)
+    if result is not None:
+        report_refused(session, target, result)
+    else:  # another command is at it, and config.toml still has to name the old place, to which the outbox belongs
         raise ProviderUnavailable(
             "The ledger has moved, and another command is recording what was done while the old place was unavailable.",
             field="ledger",

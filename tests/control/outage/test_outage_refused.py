@@ -71,6 +71,22 @@ def test_a_line_that_is_refused_is_set_aside_with_the_later_ones_of_its_machine_
     assert [line.kind for line in session.ledger.events(owl)][-2:] == ["stop_requested", "instance_observed"]
 
 
+def test_a_file_that_cannot_be_read_keeps_no_other_outbox_back_and_doctor_goes_on(lab):
+    """Somebody else's files may be among ours, after a command by root for example."""
+    lab.up(name="fox")
+    box(lab).add(lab.session.ledger.id, stopped(lab, "fox"))
+    for name in ("another.outbox", "another.refused"):
+        box(lab).path.with_name(name).mkdir()
+    session = lab.opened()
+    assert session.find("fox").state == State.STOPPED
+    (said,) = (one for one in lab.said if "still waits" in one)
+    assert f"still waits in {box(lab).path.with_name('another.outbox')}" in said
+    environ = {"CLOUDGPU_HOME": str(lab.home), "USER": "ada"}
+    box(lab).path.with_name("another.outbox").rmdir()
+    (check,) = (one for one in examine(environ, clock=lab.clock) if one.name == "ledger")
+    assert (check.verdict.value, "another.refused cannot be read" in check.message) == ("warn", True)
+
+
 def test_a_crash_before_the_outbox_is_emptied_writes_and_keeps_nothing_twice(lab, two, monkeypatch):
     _, owl = two
 

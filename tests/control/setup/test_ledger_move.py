@@ -36,6 +36,20 @@ def test_a_move_does_not_leave_behind_what_another_command_has_at_hand(tmp_path)
     assert [line.dedupe for line in now.events("scope:x")] == ["x"]
 
 
+def test_what_the_new_place_refuses_is_reported(tmp_path):
+    environ, said = {"CLOUDGPU_HOME": str(tmp_path / "home")}, []
+    session = open_session(environ, tell=said.append)
+    session.ledger.settle("It begins.")
+    nonsense = Draft("instance_observed", "cg-1", {}, session.clock(), "nonsense")
+    session.ledger.outbox.add(session.ledger.id, [nonsense])
+    with closing(plan(session, f"sqlite://{tmp_path}/new.db")) as wanted:
+        execute(session, wanted, environ)
+    ((file, _),) = session.ledger.outbox.refused()
+    (sentence,) = said
+    assert "The ledger refuses 1 line about cg-1: KeyError" in sentence
+    assert f"What was refused is kept in {file}." in sentence
+
+
 class Killed(BaseException):
     """The process ends here."""
 
