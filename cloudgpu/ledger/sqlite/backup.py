@@ -23,6 +23,8 @@ from cloudgpu.ledger.sqlite import migrations
 
 INSERT = f"INSERT INTO line ({lines.COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _BATCH = 5000  # lines written at once
+# What SQLite reports where a file cannot be written to: reading the ledger writes nothing.
+_WRITE_FAILED_CODES = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC)
 _HASH = "SELECT hash FROM line WHERE seq = ?"
 
 
@@ -38,8 +40,8 @@ class Restored:
 def write_backup(ledger: Ledger, path: Path) -> LedgerCopy:
     """Write a consistent copy of the ledger to the new 0600 file `path`, check all of it, and describe it.
 
-    Others may append meanwhile. Raises InvalidRequest for a file that exists or cannot be made, LedgerUnavailable for
-    a ledger that cannot be read or whose chain is broken: then no file is left.
+    Others may append meanwhile. Raises InvalidRequest for a file that exists or cannot be written, LedgerUnavailable
+    for a ledger that cannot be read or whose chain is broken: then no file is left.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     if path.exists():
@@ -48,7 +50,7 @@ def write_backup(ledger: Ledger, path: Path) -> LedgerCopy:
         )
     try:
         _create_file(temporary, path)
-        ledger.copy_to(temporary)
+        _copy(ledger, temporary, path)
         copy = _checked(temporary, ledger.location)
         with translated(temporary):
             fsync(temporary)
@@ -158,6 +160,21 @@ def _checked(temporary: Path, location: str) -> LedgerCopy:
             field="ledger",
             value=location,
             next="Run: cloudgpu cost --verify",
+        ) from error
+
+
+def _copy(ledger: Ledger, temporary: Path, path: Path) -> None:
+    """Copy the ledger into the temporary file; InvalidRequest about `path` where no more can be written there."""
+    try:
+        with translated(path):
+            ledger.copy_to(temporary)
+    except LedgerUnavailable as error:
+        if getattr(error.__cause__, "sqlite_errorcode", None) not in _WRITE_FAILED_CODES:
+            raise
+        raise _backup_error(
+            f"The backup {path} cannot be written: {error.__cause__}.",
+            path,
+            "Free some space on its disk, or name a file on another one.",
         ) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import sqlite3
 import stat
@@ -259,6 +260,22 @@ def test_a_place_where_no_file_can_be_made_is_told(store: Store, tmp_path: Path)
     with pytest.raises(InvalidRequest, match="cannot be made") as caught:
         write_backup(ledger, tmp_path / "nowhere" / "file")
     assert caught.value.exit_code == 2
+
+
+def test_a_disk_that_is_too_full_for_the_copy_is_told_of_the_copy(store: Store, file: Path) -> None:
+    ledger = store()
+    ledger.append([intended(), note(1)])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
+    try:
+        with pytest.raises(InvalidRequest) as caught:
+            write_backup(ledger, file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.message.startswith(f"The backup {file} cannot be written")
+    assert "Free some space" in (caught.value.next or "")
+    assert list(file.parent.iterdir()) == []
+    assert write_backup(ledger, file).line_count == ledger.head()[0]
 
 
 def test_there_is_no_backup_of_nothing(store: Store, file: Path) -> None:
