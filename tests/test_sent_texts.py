@@ -41,8 +41,8 @@ from cloudgpu.testing import make_attempt
 NOW = datetime(2026, 3, 5, 11, tzinfo=UTC)
 KEY = guests.SharedPublicKey("ssh-ed25519 AAAA", "ann", "SHA256:none")
 HASHES = {  # of each text as UTF-8; a failing test says the line to write here
-    "agent, as what it means": "21e7715555504d4a39d12c17a97d877f25f6d34c5d1d5aef616ad8c33c7c3a1e",
-    "agent, as Python 3.11 writes it": "3624ce74551064e4f2ae701a56a566b2b7e025c07d3922025499073e70c94119",
+    "agent, as what it means": "d3afe5a7cfec7ee8400d53aafe53add4c9703674ba9bae085bc41f485c2913fd",
+    "agent, as Python 3.11 writes it": "2edce07b588764353c2b73f59a334ae42699d44c9947afe039dcd71f3e3d7e4c",
     "agent's own.py": "9b68a4774eb464ab7e53a9e33fc6187fa50d4f25d80e589d1c71e3b5fe90b00f",
     "program on a host (ssh)": "4f19e77b1511ac587d87a0ebd98934ef38d9a5c95b9b982c2dcb46b18356e69e",
     "program that runs JupyterLab": "c17cb7801f2cfb1bc092c3149c57b750836b606e076535ac9f7d819ae5e8e275",

@@ -67,11 +67,12 @@ def minify(program: ast.Module) -> str:
 
     Kept are the fields of a NamedTuple, arguments that a call passes by keyword, and all strings. Strings are not
     searched for names, so a program must not look its own names up by a string, as `getattr` does. No expression in an
-    f-string may hold a string: Python 3.12 and later write that in a way that older versions cannot read.
+    f-string may hold a string: Python 3.12 and later write that in a way that older versions cannot read. Imports move
+    to the top; decorators are not handled.
     """
     tree = ast.parse(ast.unparse(program))
     _Stripper().visit(tree)
-    _remove_unused_imports(tree)
+    _gather_imports(tree)
     imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     reserved = {alias.name for node in imports for alias in node.names} | set(dir(builtins)) | set(keyword.kwlist)
     _rename_locals(tree, {*reserved, *_global_names(tree)})
@@ -127,14 +128,18 @@ class _Stripper(ast.NodeTransformer):
         return node
 
 
-def _remove_unused_imports(tree: ast.Module) -> None:
+def _gather_imports(tree: ast.Module) -> None:
+    """Remove unused and repeated imports, and put those of whole modules into one line at the top."""
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    modules: list[ast.alias] = []
     for node in list(tree.body):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             node.names = [alias for alias in node.names if alias.name in used]
             used -= {alias.name for alias in node.names}  # later imports of the same name are removed
-            if not node.names:
+            if not node.names or isinstance(node, ast.Import):
                 tree.body.remove(node)
+                modules += node.names if isinstance(node, ast.Import) else []
+    tree.body[:0] = [ast.Import(modules)] if modules else []
 
 
 def _global_names(tree: ast.Module) -> dict[str, None]:
@@ -236,19 +241,35 @@ def _binds(node: ast.AST) -> bool:
 
 
 def _squeeze(text: str) -> str:
-    """Return the text with one space per level of indentation, and otherwise only spaces between words."""
-    parts, level, previous = [], 0, "\n"
+    """Return the text with few lines, one space per level of indentation, and otherwise only spaces between words."""
+    lines: list[tuple[int, str]] = []
+    line, level = "", 0
     for kind, piece in _drop_parentheses(list(_tokens(text))):
         level += (kind == tokenize.INDENT) - (kind == tokenize.DEDENT)
-        if kind in (tokenize.INDENT, tokenize.DEDENT, tokenize.NL, tokenize.ENDMARKER):
-            continue
-        if previous == "\n":
-            parts.append(" " * level)
-        elif _is_word(previous[-1]) and _is_word(piece[:1]):
-            parts.append(" ")
-        previous = "\n" if kind == tokenize.NEWLINE else piece
-        parts.append(previous)
-    return "".join(parts)
+        if kind == tokenize.NEWLINE:
+            lines.append((level, line))
+            line = ""
+        elif kind not in (tokenize.INDENT, tokenize.DEDENT, tokenize.NL, tokenize.ENDMARKER):
+            line += " " + piece if _is_word(line[-1:]) and _is_word(piece[:1]) else piece
+    return "".join(" " * level + line + "\n" for level, line in _join_lines(lines))
+
+
+def _join_lines(lines: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Yield the lines with simple statements joined by semicolons, and a block of nothing else behind its colon."""
+    joined: list[tuple[int, str]] = []
+    for level, line in lines:
+        if joined and joined[-1][0] == level and not joined[-1][1].endswith(":") and not line.endswith(":"):
+            joined[-1] = level, f"{joined[-1][1]};{line}"
+        else:
+            joined.append((level, line))
+    index = 0
+    while index < len(joined):
+        level, line = joined[index]
+        levels = [level for level, _ in joined[index + 1 : index + 3]] + [0]
+        if line.endswith(":") and levels[1] <= level and not joined[index + 1][1].endswith(":"):
+            line, index = line + joined[index + 1][1], index + 1
+        yield level, line
+        index += 1
 
 
 def _drop_parentheses(tokens: list[tuple[int, str]]) -> list[tuple[int, str]]:
