@@ -26,6 +26,7 @@ from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.patience import CallTimeouts
 from cloudgpu.providers.shared.account import CloudAccount, translated_errors
 from cloudgpu.providers.shared.calls import FIRST_REPORT_AFTER_S, count_request
+from cloudgpu.providers.shared.errors import unanswered_error
 
 _SLOW_READ_CALL = "GET skus"  # all sizes of a region in one answer: `az vm list-skus` is known for taking long
 _READ_METHODS, _LOGIN_PATH = ("GET", "HEAD"), "/oauth2/v2.0/token"
@@ -274,11 +275,14 @@ def get_json(azure: Azure, action: str, path: str, version: str, **query: str) -
 
 
 def get_values(azure: Azure, action: str, path: str, version: str, **query: str) -> Iterator[Mapping[str, Any]]:
-    """Yield each entry of `value` in a list's answers. A call per page."""
-    page = get_json(azure, action, path, version, **query)
+    """Yield the entries of `value` in a list's answers, a call per page. Raises ProviderUnavailable without an end."""
+    page, seen_links = get_json(azure, action, path, version, **query), set[str]()
     yield from page.get("value", ())
-    while page.get("nextLink"):
-        page = _get(azure, action, str(page["nextLink"]))
+    while link := str(page.get("nextLink") or ""):
+        if link in seen_links:
+            raise unanswered_error(f"Azure gives the same page of {action} again and again", None)
+        seen_links.add(link)
+        page = _get(azure, action, link)
         yield from page.get("value", ())
 
 

@@ -187,6 +187,18 @@ def test_a_log_that_does_not_answer_changes_nothing(account, azure_arm, sdk):
     assert evicted.with_end_causes(azure, [seen(azure)]) == [seen(azure)]
 
 
+def test_a_log_whose_pages_do_not_end_changes_nothing(account, azure_arm, sdk):
+    azure = account()
+    launch(sdk, **SPOT)
+    azure_arm.interrupt(ID)
+    azure_arm.advance(600)
+    path = f"/subscriptions/{azure.subscription}/providers/Microsoft.Insights/eventtypes/management/values"
+    page = {"value": [], "nextLink": f"{azure_arm.url}{path}?api-version=2015-04-01&$skiptoken=again"}
+    azure_arm.faults.add("ActivityLogs.List", status=200, body=page, times=50)
+    assert evicted.with_end_causes(azure, [seen(azure)]) == [seen(azure)]
+    assert len(azure_arm.called("ActivityLogs.List")) < 10
+
+
 def event(name, hour, status="Succeeded"):
     at = datetime(2026, 11, 21, hour, tzinfo=UTC)
     operation = {"value": f"Microsoft.Compute/virtualMachines/{name}/action"}
