@@ -25,6 +25,7 @@ _RATE_KEYS = ("rate", "rate_as_of")
 def load_budgets(search: Sequence[Path]) -> tuple[Budget, ...]:
     """Return the budgets of every `*.yaml` and `*.yml` in these directories, sorted by name; `file` is each one's path.
 
+    Hidden files are none.
     Raises InvalidRequest, with file and line, for the first error, for a directory that cannot be listed, and for a
     name that two files have: which of them counts is not to be guessed.
     """
@@ -43,7 +44,8 @@ def load_budgets(search: Sequence[Path]) -> tuple[Budget, ...]:
 
 def _files_in(directory: Path) -> list[Path]:
     try:
-        return [file for file in directory.iterdir() if file.suffix in (".yaml", ".yml")]
+        files = (file for file in directory.iterdir() if file.suffix in (".yaml", ".yml"))
+        return [file for file in files if not file.name.startswith(".")]  # an editor's lock, macOS' `._lab.yaml`
     except FileNotFoundError:
         return []
     except OSError as error:  # a budget that is not read limits nothing

@@ -113,6 +113,13 @@ def test_a_file_counts_by_either_ending_of_yaml(tmp_path):
         load_budgets([tmp_path])
 
 
+def test_what_an_editor_or_a_mac_lays_beside_a_budget_is_no_budget(tmp_path):
+    (tmp_path / "lab.yaml").write_text("amount: 3\nperiod: month\n")
+    (tmp_path / ".#lab.yaml").symlink_to("ada@desk.4711:1732790000")  # Emacs, while the file is edited
+    (tmp_path / "._lab.yaml").write_bytes(b"\0\5\26\7\0\2\0\0Mac OS X")
+    assert [one.name for one in load_budgets([tmp_path])] == ["lab"]
+
+
 def test_no_directory_is_no_budget_and_one_that_cannot_be_listed_is_no_silence(tmp_path):
     assert load_budgets([tmp_path / "none"]) == ()
     (tmp_path / "budgets").write_text("")
