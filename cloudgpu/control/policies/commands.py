@@ -88,7 +88,9 @@ def check_policies(session: Session, files: Sequence[str]) -> PolicyCheckDocumen
     """
     directories = policy_paths(session.home)
     paths = [Path(file) for file in files] or [
-        file for directory in directories for file in sorted(directory.glob("*.yaml"))
+        file
+        for directory in directories  # a `.yml` is an error, as nothing else reads it
+        for file in sorted({*directory.glob("*.yaml"), *(one.with_suffix(".yaml") for one in directory.glob("*.yml"))})
     ]
     errors = [error for error in map(_file_error, paths) if error is not None]
     errors += [] if files or errors else list(_unknown_names(session))

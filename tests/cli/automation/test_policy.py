@@ -130,6 +130,8 @@ def test_check_names_every_fault_and_what_was_read(line):
     bad.unlink()
     worse.unlink()
     assert line("policy check").out == f"Without a fault: {good}\n"
+    good.rename(good.with_suffix(".yml"))
+    assert "good.yml is not read: its name has to end in .yaml" in line("policy check").err
 
 
 def test_check_names_what_limits_allow_and_nobody_has_or_do_not_allow(line):

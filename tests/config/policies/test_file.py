@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from cloudgpu.config.files.yaml import parse_yaml
-from cloudgpu.config.policies.find import limits_from, load_limits
+from cloudgpu.config.policies.find import limits_from, load_limits, load_policy
 from cloudgpu.config.policies.schema import LIMITS, limits_schema
 from cloudgpu.core.policies.policy import NO_LIMITS, Limits, Stoppers
 from cloudgpu.errors import InvalidRequest
@@ -85,3 +85,15 @@ def test_a_fault_is_refused_with_its_line_and_key(text, line, key, says):
 def test_an_empty_file_limits_nothing_and_is_refused():
     with pytest.raises(InvalidRequest, match="holds no `key: value` lines"):
         limits("# later\n")
+
+
+def test_a_file_of_the_other_ending_is_refused_and_does_not_silently_limit_nothing(tmp_path):
+    (tmp_path / "limits.yml").write_text("lease: 6h\n")
+    (tmp_path / "default.yml").write_text("lease: 2h\nrenew_until: 6h\n")
+    with pytest.raises(InvalidRequest, match=r"limits\.yml is not read: its name has to end in \.yaml") as caught:
+        load_limits((tmp_path,))
+    assert str(tmp_path / "limits.yaml") in str(caught.value.next)
+    with pytest.raises(InvalidRequest, match=r"default\.yml is not read"):
+        load_policy("default", search=(tmp_path,))
+    (tmp_path / "limits.yml").rename(tmp_path / "limits.yaml")
+    assert load_limits((tmp_path,)).lease == 6 * H
