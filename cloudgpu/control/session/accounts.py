@@ -91,7 +91,7 @@ def _configured(session: Session) -> set[str]:
 
 def is_forgotten(session: Session, account: str) -> bool:
     """Say whether an account was forgotten (`init --forget`) and every machine there had ended by then."""
-    account_forgotten_at = forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account)
+    account_forgotten_at = forgotten_at(session.own_account_events()).get(account)
     return account_forgotten_at is not None and all(
         machine.terminated_at and machine.terminated_at <= account_forgotten_at
         for machine in session.ledger.billable_machines()

@@ -83,9 +83,15 @@ class SessionBase:
         if self._names is None or not timedelta(0) <= now - self._names[0] < NAMES_CACHED_FOR:
             names = CurrentNames()
             with suppress(LedgerUnavailable):  # without a ledger, identities alone tell
-                names = current_names(self.ledger.events(SUBJECT), self.settings.owner)
+                names = current_names(self.own_account_events())
             self._names = now, names.among({name: account.options for name, account in self.settings.accounts.items()})
         return self._names[1]
+
+    def own_account_events(self) -> list[Event]:
+        """Return this user's events about accounts: written as a database user in a team, else as the owner."""
+        events = list(self.ledger.events(SUBJECT))
+        writers = {self.settings.owner, self.ledger.person()} if events else set()
+        return [event for event in events if event.actor in writers]
 
     def published_policies(self) -> dict[str, Published]:
         """Return the policies and limits, by name, that payers published: they decide about the lab's money."""

@@ -16,7 +16,7 @@ from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
 from cloudgpu.control.setup.rename_account import AccountOrHost, find_account_or_host
-from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, is_unknown, may_cost
+from cloudgpu.core.events.account_names import forgotten_at, is_unknown, may_cost
 from cloudgpu.core.events.general_events import account_forgotten
 from cloudgpu.core.model.identity import AccountElsewhere, account_text, is_local_or_ssh_host
 from cloudgpu.core.model.instances import TAG_LEDGER
@@ -105,9 +105,7 @@ def _plan_for_account(session: Session, setup: init.ExistingSetup, account: str)
     lost = _lost_machines(session, recorded) if not can_be_queried else ()
     _check_costs_nothing(account, [machine for machine in recorded if machine not in lost], other_cost_reasons)
     machines = tuple(machine for machine in recorded if not machine.is_named_resource)
-    retired_at = (
-        forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account) if draft is None else None
-    )
+    retired_at = forgotten_at(session.own_account_events()).get(account) if draft is None else None
     ended_since = retired_at is not None and any((machine.terminated_at or "") > retired_at for machine in recorded)
     configured_account = session.account(account) if can_be_queried else None
     provider = recorded[-1].provider if configured_account is None else configured_account.provider

@@ -53,15 +53,15 @@ def hosts_in(table: Mapping[str, Any]) -> list[str]:
     return [str(one.get("name")) for one in hosts if isinstance(one, Mapping)] if isinstance(hosts, list) else []
 
 
-def current_names(lines: Iterable[Event], member: str) -> CurrentNames:
-    """Return the current names of what this `member` has renamed; `lines` are those of `SUBJECT`, in their order.
+def current_names(lines: Iterable[Event]) -> CurrentNames:
+    """Return the current names of what one user has renamed; `lines` are that user's of `SUBJECT`, in their order.
 
-    Another member may use the same name for another account. A name that is used again keeps its own meaning.
+    Another user may use the same name for another account. A name that is used again keeps its own meaning.
     """
     accounts: dict[str, str] = {}
     hosts: dict[tuple[str, str], str] = {}
     for line in lines:
-        if line.kind != RENAMED or line.actor != member:
+        if line.kind != RENAMED:
             continue
         account, host, new = (str(line.body[name] or "") for name in ("account", "region", "new"))  # `region`: the host
         if host:
@@ -82,14 +82,12 @@ def _with_renaming(known: dict[str, str], old: str, new: str) -> dict[str, str]:
     return {name: now for name, now in names.items() if name not in (now, new)}
 
 
-def forgotten_at(lines: Iterable[Event], member: str) -> dict[str, str]:
-    """Return when this `member` retired each account, by its name, as ledger time; `lines` are those of `SUBJECT`.
+def forgotten_at(lines: Iterable[Event]) -> dict[str, str]:
+    """Return when one user retired each account, by its name, as ledger time; `lines` are that user's of `SUBJECT`.
 
-    Another member may use that name for another account.
+    Another user may use that name for another account.
     """
-    return {
-        str(line.body["account"]): line.occurred_at for line in lines if line.kind == FORGOTTEN and line.actor == member
-    }
+    return {str(line.body["account"]): line.occurred_at for line in lines if line.kind == FORGOTTEN}
 
 
 def forgotten_times(lines: Iterable[Event]) -> dict[str, str]:

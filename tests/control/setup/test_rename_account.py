@@ -207,18 +207,17 @@ def test_an_end_whose_account_leaves_the_settings_meanwhile_is_given_up_at_once(
     )
 
 
-def names_of(*renames, who="ada"):
-    """Return what ada has renamed by these lines: account, host or None, new name."""
+def names_of(*renames):
+    """Return what was renamed by these lines: account, host or None, new name."""
     drafts = [account_renamed(*one, [], "here", EPOCH) for one in renames]
     at = iso(EPOCH)
-    lines = [Event(1, at, "ours", at, who, one.kind, one.subject, one.dedupe, "", one.body) for one in drafts]
-    return current_names(lines, "ada")
+    lines = [Event(1, at, "ours", at, "ada", one.kind, one.subject, one.dedupe, "", one.body) for one in drafts]
+    return current_names(lines)
 
 
 def test_names_follow_one_another_and_what_comes_back_to_its_old_one_has_no_other():
     assert names_of(("a", None, "b"), ("b", None, "c")).accounts == {"a": "c", "b": "c"}
     assert names_of(("a", None, "b"), ("b", None, "a")).accounts == {"b": "a"}
-    assert names_of(("a", None, "b"), who="bob") == CurrentNames(), "a colleague's account may bear that name"
     hosts = names_of(("a", "box", "gpu1"), ("a", None, "b"), ("b", "gpu1", "gpu2")).hosts
     assert hosts == {("b", "box"): "gpu2", ("b", "gpu1"): "gpu2"}
     names = names_of(("a", None, "b"), ("b", "box", "gpu1"))

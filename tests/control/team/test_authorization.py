@@ -22,14 +22,17 @@ from cloudgpu.control.lifecycle.lease import extend, plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.network.authorized_keys import own_key
+from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.policies.commands import list_policies, show_policy
 from cloudgpu.control.policies.resolve import limits_of, policies_of
 from cloudgpu.control.reaper.foreign import find_overdue
 from cloudgpu.control.resources.cleanup import clean
 from cloudgpu.control.resources.named import find_named, remove, save_image
+from cloudgpu.control.session.accounts import is_forgotten
+from cloudgpu.control.setup import rename_account
 from cloudgpu.control.team.authorization import assign_owner, ownership_note
 from cloudgpu.control.team.published import publish, withdraw
-from cloudgpu.core.events.general_events import owner_claimed
+from cloudgpu.core.events.general_events import account_forgotten, owner_claimed
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import Setup, Volume
@@ -350,6 +353,19 @@ def test_machines_of_another_ledger_are_stopped_by_a_payers_pass_alone(team):
     late = replace(other, tags={**other.tags, TAG_RENEW_UNTIL: "1"})
     assert find_overdue(team["ada"].session, [late]) == []
     assert find_overdue(team["pia"].session, [late]) == [late]
+
+
+def test_a_members_renaming_and_forgetting_hold_for_the_member_alone(team):
+    """The database writes its user into the line, not the owner of config.toml."""
+    ada, bo = team["ada"], team["bo"]
+    environ = {"CLOUDGPU_HOME": str(ada.home), "USER": "ada"}
+    rename_account.rename(ada.session, rename_account.plan(ada.session, environ, "lab", "desk"))
+    session = open_session({**environ, "CLOUDGPU_LEDGER": f"sqlite://{ada.root}/shared.db"}, clock=ada.clock)
+    assert session.names().account("lab") == "desk"
+    session.ledger.append([account_forgotten("old", "fake", [], "host", ada.clock())])
+    assert is_forgotten(session, "old")
+    assert bo.session.names().account("lab") == "lab"
+    assert not is_forgotten(bo.session, "old")
 
 
 def test_a_payer_of_the_limits_is_not_taken_for_another_whose_name_no_tag_can_hold_either(make_lab):
