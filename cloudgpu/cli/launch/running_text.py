@@ -89,13 +89,18 @@ def down_question(
 
 def extend_question(machine: MachineDocument, until: str, cost: str, other_owner_text: str) -> str:
     """Return until when a machine is to live, what that adds for it at most, and what else is billed meanwhile."""
-    usd_per_hour = machine["price"] and machine["price"]["usd_per_hour"]
+    price = machine["price"]
+    costs_text = (
+        "it is not known: the machine has no known price"
+        if price is None
+        else f"up to {cost} more for the machine, at {dollars(price['usd_per_hour'], 4)} an hour"
+    )
     return _titled_lines(
         "Extend",
         [
             ("what", _machine_text(machine)),
             ("until", until),
-            ("costs", f"up to {cost} more for the machine, at {dollars(usd_per_hour, 4)} an hour"),
+            ("costs", costs_text),
             ("also billed", attached_costs_text(_while_running(machine))),
             ("whose", other_owner_text.strip()),
         ],

@@ -73,6 +73,12 @@ def test_an_extension_says_until_when_and_what_it_adds(value):
     assert "system disk of 64 GB, $5.12 a month" in words(text)
 
 
+def test_an_extension_without_a_known_price_does_not_say_that_it_costs_nothing(value):
+    text = words(extend_question(value | {"price": None}, "2026-12-01 09:00 UTC (in 8h)", "$0.00", ""))
+    assert "costs it is not known: the machine has no known price" in text
+    assert "$0.00" not in text
+
+
 def test_a_start_says_what_it_costs_and_what_is_paid_beside_it(value):
     text = start_question(
         value, "$0.5260 an hour (listed 2026-11-20)", "$4.21 to its end", "2026-12-01T09:00:00.000000Z", NOW
