@@ -359,8 +359,7 @@ def _cost_text(plan: Plan) -> str:
         cost_text = f"{lease_cost} to the end of the lease, {renew_until_cost} if it is renewed to the end"
     reaper_text = ""
     if _only_reaper(plan["guarded"]):
-        hourly = dollars(plan["price"]["usd_per_hour"], 4)
-        reaper_text = f"; {hourly} an hour until you end it, if neither cloudgpu reap nor watch runs"
+        reaper_text = f"; {_hourly_text(plan)} an hour until you end it, if neither cloudgpu reap nor watch runs"
     return f"{cost_text}{attached_text}{unpriced_text}{reaper_text}"
 
 

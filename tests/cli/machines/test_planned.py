@@ -195,6 +195,11 @@ def test_what_costs_erases_or_exposes_more_is_never_shortened(show, more, words)
     assert words in " ".join(at_a_glance(show=show, **more).split())
 
 
+def test_a_whole_plan_says_what_an_hour_of_all_nodes_costs_if_nothing_ends_them():
+    said = at_a_glance(show=lambda value, now: plan_text({**value, "nodes": 4}, now), safeguards=Safeguards(Agent.NONE))
+    assert "; $4.0400 an hour until you end it, if neither cloudgpu reap nor watch runs" in " ".join(said.split())
+
+
 NOTES = [
     ("it is deleted", NoteKind.ERASURE, "erases", "1;31"),
     ("RISK: every address", NoteKind.ACCESS, "open", "1;31"),
