@@ -184,7 +184,7 @@ def _how_to_get(job: JobDocument) -> str:
         return ""
     if results["directory"].startswith("volume:"):
         volume, _, path = results["directory"].removeprefix("volume:").partition("/")
-        return f" To get them: cloudgpu up --volume {volume}, then cloudgpu cp -r MACHINE:/data/{path} ."
+        return f" To get them: cloudgpu up --volume {volume}, then cloudgpu cp MACHINE:/data/{path} ."
     return f" To get them: aws s3 cp --recursive {results['directory']} results"
 
 
