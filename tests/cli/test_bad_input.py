@@ -396,6 +396,7 @@ ON_A_MACHINE = [
     Case("up --yes --name amber-fox --project other", "--name", "amber-fox", "another"),
     Case("show amber-fix", "name", "did you mean 'amber-fox'?", "cloudgpu ls", 7),
     Case("down amber-fix --yes", "name", "did you mean 'amber-fox'?", "cloudgpu ls", 7),
+    Case(["hold", "", "--yes"], "name", "No machine is called ''", "cloudgpu ls", 7),
     Case("hold amber-fox --yes", "UNTIL", "a hold always has an end", "--release"),
     Case("hold amber-fox --yes 2020-01-01T00:00+00:00", "UNTIL", "is in the past", "in the near future"),
     Case("hold amber-fox --yes 2030-01-01T00:00", "UNTIL", "with its zone", "+01:00"),

@@ -34,7 +34,7 @@ def command(
     from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_document
 
-    if until is None and not release and name is not None and name[0].isdigit():  # no name begins so
+    if until is None and not release and name is not None and name[:1].isdigit():  # no name begins so
         name, until = None, name
     session = open_session()
     machine, *other_nodes = session.find_all_nodes(name, "hold")
