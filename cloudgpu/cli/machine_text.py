@@ -326,7 +326,7 @@ def _retained_text(machine: MachineDocument) -> str | None:
     resources = ", ".join(
         f"{resource['kind']} {resource['id']} ({resource['size_gb']} GB)" for resource in machine["retained"]
     )
-    name = machine["name"]
+    name = (machine["cluster"] or machine)["name"]  # no node starts or ends by itself
     next_step_text = (
         f"; cloudgpu start {name}, or cloudgpu down {name}" if machine["terminated_at"] else "; removed by ls --refresh"
     )

@@ -172,8 +172,12 @@ def _pending_lines(machines: list[MachineDocument]) -> list[str]:
 
 
 def _still_billed_lines(machines: list[MachineDocument]) -> list[str]:
-    """Return which machines are stopped and still billed as if they ran, and what ends that."""
-    names = [machine["name"] for machine in machines if machine["state"] == "stopped" and machine["billed"]]
+    """Return which machines or clusters are stopped and still billed as if they ran, and what ends that."""
+    names = dict.fromkeys(
+        (machine["cluster"] or machine)["name"]
+        for machine in machines
+        if machine["state"] == "stopped" and machine["billed"]
+    )
     why = "it is shut down, and is still billed until cloudgpu stop"
     return [paragraph(f"{name}: {why} {name}.") for name in names]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from cloudgpu.core.model.machine import Machine, sync_subject_of
+from cloudgpu.core.model.machine import Machine, command_name, sync_subject_of
 from cloudgpu.core.policies.guards import ScheduledRun, depends_on_reaper, guarding_run, missing_for_guard, with_run
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.times import duration_text, from_iso, iso
@@ -177,7 +177,7 @@ def unguarded_sentence(
     if not unguarded:
         return None
     names = first_few([machine.name for machine, _ in unguarded], MAX_NAMED)
-    remedy = f"To check now: cloudgpu reap. To end it: cloudgpu down {unguarded[0][0].name}"
+    remedy = f"To check now: cloudgpu reap. To end it: cloudgpu down {command_name(unguarded[0][0])}"
     return f"Only scheduled runs of the reaper can end {names}, and {unguarded[0][1]}. {remedy}"
 
 

@@ -51,6 +51,16 @@ def test_ls_says_nothing_of_marks_where_there_are_none(value):
     assert "unverified" not in said
 
 
+def test_ls_names_the_cluster_of_nodes_that_are_shut_down_and_still_billed(value):
+    """`stop` takes no node of a cluster by itself."""
+    shut_down = value("listed") | {"state": "stopped", "billed": True}
+    nodes = [shut_down | {"name": f"train-{node}", "cluster": {"name": "train"}} for node in (0, 1)]
+    said = " ".join(listed(shut_down, *nodes).split())
+    assert f"still billed until cloudgpu stop {shut_down['name']}." in said
+    assert said.count("still billed until cloudgpu stop train.") == 1
+    assert "cloudgpu stop train-" not in said
+
+
 @pytest.mark.parametrize("basis", ["derived", "unverified"])
 def test_show_says_it_in_a_word(value, basis):
     assert f"as of 2026-11-20, {basis}" in " ".join(machine_details(value(basis), NOW).split())

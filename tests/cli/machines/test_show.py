@@ -63,6 +63,13 @@ def test_a_stopped_machine_says_what_stays_and_costs(value):
     assert "what stays" not in state_sentence(value, NOW)
 
 
+@pytest.mark.parametrize(("cluster", "named"), [(None, "fox"), ({"name": "train"}, "train")])
+def test_what_is_kept_is_started_or_removed_by_a_name_that_both_verbs_take(value, cluster, named):
+    disk = {"kind": "disk", "id": "vol-1", "size_gb": 64}
+    value |= {"name": "fox", "terminated_at": "2026-12-01T00:30:00.000000Z", "cluster": cluster, "retained": [disk]}
+    assert f"cloudgpu start {named}, or cloudgpu down {named}" in words(machine_summary(value, NOW))
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

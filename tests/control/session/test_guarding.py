@@ -294,6 +294,13 @@ def test_every_verb_says_first_that_the_run_fell_silent_and_again_nothing_once_i
     assert unguarded_sentence(poor.session) is None
 
 
+def test_the_nodes_of_a_cluster_that_nothing_guards_are_ended_by_its_name(poor):
+    passed(poor)
+    poor.up(nodes=3, name="train")
+    poor.later(hours=3)
+    assert unguarded_sentence(poor.session).endswith("To end it: cloudgpu down train")
+
+
 def test_the_alert_is_raised_once_and_falls_back_and_the_dead_mans_address_hears_that_it_failed(
     make_lab, power, web, monkeypatch
 ):
