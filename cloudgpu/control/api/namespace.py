@@ -23,7 +23,7 @@ class ClientSession:
 
     @property
     def current(self) -> Session:
-        """The session, its ledger up to date. Raises LedgerUnavailable if saved entries cannot be appended."""
+        """The session, its ledger up to date, unless it is away: then saved entries wait, and nothing is raised."""
         if self._session.ledger.has_outbox:
             from cloudgpu.control.outage.outage import replay
 
