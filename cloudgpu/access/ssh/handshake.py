@@ -8,7 +8,7 @@ import time
 from cloudgpu.access.ssh import jump
 from cloudgpu.access.ssh.client_files import check_private
 from cloudgpu.access.ssh.jump import dial, no_answer_error
-from cloudgpu.access.ssh.target import LoginRefused, Target, reason
+from cloudgpu.access.ssh.target import KeyRefused, LoginRefused, Target, reason
 from cloudgpu.access.ssh.transport import (
     CONNECTION_ERRORS,
     Ed25519Key,
@@ -99,7 +99,7 @@ def _log_in(target: Target, transport: SshTransport, key: PKey, deadline: float)
         return
     if isinstance(transport.get_exception(), (EOFError, OSError)):
         raise no_answer_error(target, "it closed the connection during the login")
-    raise LoginRefused(
+    raise KeyRefused(
         f"{target.name} does not accept our key for the user {target.address.user}.",
         field="keys",
         value=str(target.key_file),

@@ -39,6 +39,10 @@ class LoginRefused(Unreachable):
     """The machine showed the right host key, and refuses our login. Never retried: nothing would change."""
 
 
+class KeyRefused(LoginRefused):
+    """The machine does not let our key in for its user; another key, or another home's, may be."""
+
+
 class AccessBlocked(LoginRefused):
     """The jump host or the firewall before the machine refuses this client; the machine itself may be fine."""
 

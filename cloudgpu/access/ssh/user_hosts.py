@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.access.ssh.client_files import is_public_key
 from cloudgpu.access.ssh.connection import Connection
-from cloudgpu.access.ssh.target import LoginRefused, Target
+from cloudgpu.access.ssh.target import KeyRefused, Target
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -118,9 +118,9 @@ def log_in(name: str, address: Address, *, host_key: str, key: Path | None, time
     target = Target(name, name, address, key or Path("~/.ssh"), Path("~/.ssh/known_hosts"))
     deadline = time.monotonic() + timeout
     for candidate in keys[:MAX_KEYS]:  # each over a new connection: not all servers allow a second login attempt
-        with contextlib.suppress(LoginRefused):
+        with contextlib.suppress(KeyRefused):
             return Connection(target, open_transport_with(target, host_key, candidate, deadline))
-    raise LoginRefused(
+    raise KeyRefused(
         f"{name} does not let {address.user} in with {key or 'any of your SSH keys'}.",
         field="key",
         value=str(key) if key else None,

@@ -13,7 +13,7 @@ from contextlib import suppress
 from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.authorized_keys import SharedPublicKey, parse_public_key
 from cloudgpu.access.ssh.client_files import client_key
-from cloudgpu.access.ssh.target import AccessBlocked, LoginRefused
+from cloudgpu.access.ssh.target import KeyRefused, LoginRefused
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of
@@ -93,7 +93,7 @@ def explain_other_home(session: Session, machine: Machine, error: Unreachable) -
     if is_launched_here(session, machine):
         return error
     if isinstance(error, LoginRefused):
-        return error if isinstance(error, AccessBlocked) else not_shared_error(session, machine)
+        return not_shared_error(session, machine) if isinstance(error, KeyRefused) else error
     if isinstance(error, WrongHostKey):
         if share_with_this_home(session, machine):
             share_instructions = _share_instructions(session, machine)
@@ -106,10 +106,10 @@ def explain_other_home(session: Session, machine: Machine, error: Unreachable) -
     return error
 
 
-def not_shared_error(session: Session, machine: Machine) -> LoginRefused:
+def not_shared_error(session: Session, machine: Machine) -> KeyRefused:
     """Return the error for a machine that was launched from another home and not shared with this one."""
     origin = f"is {machine.owner}'s" if _is_colleagues(session, machine) else "was launched from another home"
-    return LoginRefused(
+    return KeyRefused(
         f"{machine.name} {origin}, and the key of this home was not let in there.",
         field="name",
         value=machine.name,

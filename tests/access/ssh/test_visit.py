@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
+import threading
 
 import pytest
+from paramiko.ed25519key import Ed25519Key
+from paramiko.transport import Transport
 
 from cloudgpu.access.ssh.target import LoginRefused
 from cloudgpu.access.ssh.user_hosts import MAX_KEYS, log_in
@@ -167,6 +172,36 @@ def test_a_key_that_is_not_let_in_is_said_with_ssh_copy_id(users, server):
     with pytest.raises(LoginRefused) as refused:
         visited(there, users("mine"))
     assert "ssh-copy-id" in refused.value.next
+
+
+@pytest.fixture
+def outdated(users):
+    """A server that knows no cipher of ours; returns its port and its host key."""
+    key = Ed25519Key.from_private_key_file(str(users("host")))
+    listener, served = socket.create_server(("127.0.0.1", 0)), []
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                transport = Transport(listener.accept()[0])
+                transport.get_security_options().ciphers = ("aes128-cbc",)
+                transport.add_server_key(key)
+                served.append(transport)
+                transport.start_server(threading.Event())
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield listener.getsockname()[1], f"{key.get_name()} {key.get_base64()}"
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    for transport in served:
+        transport.close()
+
+
+def test_a_server_without_a_cipher_of_ours_is_not_told_to_let_a_key_in(users, outdated):
+    port, known = outdated
+    with pytest.raises(LoginRefused, match="could not agree on how to encrypt") as refused:
+        log_in("box", Address("127.0.0.1", port, USER), host_key=known, key=users("mine"), timeout=10)
+    assert refused.value.next == "Bring the machine's SSH server up to date."
 
 
 def test_another_host_key_is_refused_before_any_login(users, server):

@@ -13,7 +13,7 @@ import pytest
 from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.authorized_keys import read_public_key
 from cloudgpu.access.ssh.client_files import client_key, new_host_key
-from cloudgpu.access.ssh.target import LoginRefused
+from cloudgpu.access.ssh.target import KeyRefused, LoginRefused
 from cloudgpu.control.access.allowlist import allow
 from cloudgpu.control.access.reach import connected_to, machine_with_address
 from cloudgpu.control.access.share import share, unshare
@@ -218,6 +218,14 @@ def test_an_owner_whose_machine_is_known_by_its_tags_alone_is_no_colleague(two):
     row = launched(two)._replace(owner="ada-lovelace")
     other = two.opened("desk")
     other.settings = replace(two.session.settings, owner="Ada Lovelace")
-    fault = explain_other_home(other, row, LoginRefused("no", field="name"))
+    fault = explain_other_home(other, row, KeyRefused("no", field="name"))
     assert fault.message.startswith("amber-fox was launched from another home")
     assert fault.next.startswith("Copy ")
+
+
+def test_an_owner_in_a_second_home_is_told_why_no_login_was_tried(two):
+    row = launched(two)
+    other = two.opened("desk")
+    refused = LoginRefused("They could not agree on how to encrypt.", field="name", next="Bring it up to date.")
+    assert explain_other_home(other, row, refused) is refused
+    assert refused.next == "Bring it up to date."
