@@ -55,7 +55,7 @@ def spawn(command: Sequence[str], directory: Path, id: str, *, timeout: float = 
 
     The command has to call `registered` when it serves, or `report` an error. Its output goes to `ID.log`. Raises the
     reported error, Unreachable without a report in `timeout` seconds, InvalidRequest if a tunnel with this id is
-    running. Pass no secret in its arguments: all users of this computer can see them.
+    running. Ctrl-C ends the process. Pass no secret in its arguments: all users of this computer can see them.
     """
     running_tunnel = find(directory, id)
     if running_tunnel is not None:
@@ -66,12 +66,15 @@ def spawn(command: Sequence[str], directory: Path, id: str, *, timeout: float = 
             process = _start_process(command, directory, id, writer)
         finally:
             os.close(writer)
-        output = _wait_for_report(reader, timeout)
+        try:
+            output = _wait_for_report(reader, timeout)
+        except BaseException:  # Ctrl-C does not reach the process, and nobody would know of it
+            _kill(process)
+            raise
     finally:
         os.close(reader)
     if output is None:
-        process.kill()
-        process.wait()
+        _kill(process)
         raise Unreachable(
             f"The tunnel to {id} was not ready after {timeout:g} seconds and was ended.",
             field="id",
@@ -189,6 +192,11 @@ def _start_process(command: Sequence[str], directory: Path, id: str, writer: int
                 env={**os.environ, REPORT_FD_VARIABLE: str(writer)},
                 start_new_session=True,  # Ctrl-C and hang-up of the terminal do not reach it
             )
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
 
 
 def _wait_for_report(reader: int, timeout: float) -> bytes | None:

@@ -124,6 +124,21 @@ def test_the_reason_why_it_did_not_start_arrives_as_it_was_said(directory):
     }
 
 
+def test_ctrl_c_while_it_starts_ends_it(directory, tmp_path):
+    pid_file = tmp_path / "pid"
+    script = f"""
+import os, signal, time
+with open({str(pid_file)!r}, "w") as file:
+    file.write(str(os.getpid()))
+os.kill(os.getppid(), signal.SIGINT)
+time.sleep(60)
+"""
+    with pytest.raises(KeyboardInterrupt):
+        start(directory, script=script)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid_file.read_text()), 0)
+
+
 def test_one_that_dies_at_once_points_to_its_messages(directory):
     with pytest.raises(Unreachable, match="status 3") as caught:
         start(directory, script="import sys; print('why', file=sys.stderr); sys.exit(3)")
