@@ -108,7 +108,8 @@ def registered(directory: Path, id: str, name: str, port: int) -> Iterator[None]
 
 def report(error: CloudgpuError) -> None:
     """Report to the parent process, if any, why this tunnel does not serve."""
-    _write_report({"fault": {"class": type(error).__name__, **error.as_dict()}})
+    class_name = next(one.__name__ for one in type(error).__mro__ if hasattr(errors, one.__name__))
+    _write_report({"fault": {"class": class_name, **error.as_dict()}})
 
 
 def running(directory: Path) -> list[BackgroundTunnel]:
@@ -232,7 +233,7 @@ def _tunnel_from_report(output: bytes, process: subprocess.Popen[bytes], directo
 
 
 def _error_of(reported_error: Mapping[str, Any]) -> CloudgpuError:
-    """Return the reported error, in its own class if `cloudgpu.errors` has it."""
+    """Return the reported error, in its own class or the nearest base class in `cloudgpu.errors`."""
     error_class = getattr(errors, str(reported_error["class"]), CloudgpuError)
     error: CloudgpuError = error_class(
         reported_error["message"],

@@ -124,6 +124,15 @@ def test_the_reason_why_it_did_not_start_arrives_as_it_was_said(directory):
     }
 
 
+def test_an_error_of_a_class_of_ssh_arrives_as_the_nearest_of_ours(directory):
+    script = FAILS.replace(
+        "from cloudgpu.errors import WrongHostKey", "from cloudgpu.access.ssh.target import LoginRefused"
+    )
+    with pytest.raises(Unreachable, match="Another key") as caught:
+        start(directory, script=script.replace("WrongHostKey(", "LoginRefused("))
+    assert caught.value.exit_code == Unreachable.exit_code
+
+
 def test_ctrl_c_while_it_starts_ends_it(directory, tmp_path):
     pid_file = tmp_path / "pid"
     script = f"""
