@@ -75,7 +75,10 @@ class Endpoint(Protocol):
         """Set the permissions and the time of `like`."""
 
     def rename(self, path: str, final: str) -> None:
-        """Give a file its final name; an existing file is replaced."""
+        """Give a file its final name; an existing file is replaced.
+
+        Raises OSError for a device, a pipe or a socket, which would be gone.
+        """
 
     def remove(self, path: str) -> None:
         """Remove a file."""
@@ -134,10 +137,8 @@ class LocalFiles:
         os.utime(path, (like.mtime, like.mtime))
 
     def rename(self, path: str, final: str) -> None:
-        """See `Endpoint`. Raises OSError for a device, a pipe or a socket, which would be gone."""
-        found = self.stat(final)
-        if found is not None and not (found.is_file or found.is_directory):
-            raise FileExistsError(errno.EEXIST, "it is a device, a pipe or a socket")
+        """See `Endpoint`."""
+        _check_replaceable(self.stat(final))
         Path(path).replace(final)
 
     def remove(self, path: str) -> None:
@@ -207,11 +208,17 @@ class MachineFiles:
 
     def rename(self, path: str, final: str) -> None:
         """See `Endpoint`."""
+        _check_replaceable(self.stat(final))
         self.sftp.posix_rename(path, final)
 
     def remove(self, path: str) -> None:
         """See `Endpoint`."""
         self.sftp.remove(path)
+
+
+def _check_replaceable(found: Entry | None) -> None:
+    if found is not None and not (found.is_file or found.is_directory):
+        raise FileExistsError(errno.EEXIST, "it is a device, a pipe or a socket")
 
 
 def checked_name(name: str, directory: str) -> str:

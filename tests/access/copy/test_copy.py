@@ -290,16 +290,18 @@ def test_a_pipe_at_the_destination_is_not_replaced_by_a_file(move, sides, upload
     assert (caught.value.field, (target / "pipe").is_fifo(), parts(origin, target)) == ("DESTINATION", True, [])
 
 
-def test_a_pipe_in_a_directory_that_is_copied_to_here_stays_a_pipe(move, sides):
-    origin, target = sides(upload=False)
+@BOTH_WAYS
+def test_a_pipe_in_a_directory_that_is_copied_to_stays_a_pipe(move, sides, upload):
+    origin, target = sides(upload)
     for directory in (origin / "data", target / "data"):
         directory.mkdir()
     (origin / "data" / "one").write_text("x")
     (origin / "data" / "two").write_text("y")
     os.mkfifo(target / "data" / "one")
-    copied = move("data", ".", upload=False)
+    copied = move("data", ".", upload)
+    named = "box:./data/one" if upload else f"{target}/./data/one"
     assert [error.message for error in copied.failed] == [
-        f"{target}/./data/one cannot be written: it is a device, a pipe or a socket."
+        f"{named} cannot be written: it is a device, a pipe or a socket."
     ]
     assert ((target / "data" / "one").is_fifo(), (target / "data" / "two").read_text()) == (True, "y")
     assert parts(target) == []
