@@ -155,7 +155,11 @@ class _TrialInProgress:
         except _FailedStage as failed:
             if isinstance(failed.__cause__, EndedUnrecorded):  # it has ended; only the ledger does not know it
                 return
-            self.remaining.append(f"{machine.name} may still be billed: cloudgpu down {machine.name}")
+            self.remaining.append(
+                f"what {machine.name} has left may still be billed: cloudgpu orphans"
+                if self.stages[-1].name == "leftovers"  # the machine itself has ended, and `down` would refuse it
+                else f"{machine.name} may still be billed: cloudgpu down {machine.name}"
+            )
         except BaseException:
             self.session.report(f"{machine.name} may still be billed. Run: cloudgpu down {machine.name}")
             raise

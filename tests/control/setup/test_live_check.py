@@ -201,6 +201,7 @@ def test_a_cloud_that_does_not_say_what_is_left_has_not_said_that_nothing_is(lab
     lab.cloud.hide("south")  # of the machine's own region, which is asked alone
     trial = ended(lab, ("resources", lambda: None, 1), ("resources", lambda: lab.cloud.hide("north"), 1))
     assert (names(trial), trial.ok) == ([("down", True), ("leftovers", False)], False)
+    assert trial.remaining == (f"what {trial.name} has left may still be billed: cloudgpu orphans",)
 
 
 def interrupt():
@@ -256,7 +257,7 @@ def test_silence_about_what_is_left_is_not_taken_for_nothing(lab):
     lab.cloud.fail_next("resources", silence, times=100)
     trial = run_trial(lab.session, prepared)
     assert names(trial)[-2:] == [("down", True), ("leftovers", False)]
-    assert trial.remaining == (f"{trial.name} may still be billed: cloudgpu down {trial.name}",)
+    assert trial.remaining == (f"what {trial.name} has left may still be billed: cloudgpu orphans",)
     assert code(trial) == 8
 
 
