@@ -275,8 +275,15 @@ def _accounts_of_saved_calls(session: Session) -> Iterator[KnownAccount]:
 
 
 def _accounts_in_outbox(session: Session) -> Iterator[KnownAccount]:
+    """Yield the accounts that waiting lines name; a file that cannot be read in place of those that it may name."""
     for outbox in (session.ledger.outbox, *session.ledger.outbox.other_outboxes()):
-        for entry in outbox.waiting(session.ledger.id):
+        try:
+            entries = outbox.waiting(session.ledger.id)
+        except OSError as error:
+            why = f"it cannot be read ({error.strerror}): which accounts it names is not known"
+            yield KnownAccount("outbox", str(outbox.path), str(outbox.path), None, why)
+            continue
+        for entry in entries:
             identity = entry.body.get("identity")
             if identity is not None:
                 region = entry.body.get("region") if identity["kind"] == SSH_HOST else None

@@ -54,6 +54,19 @@ def test_a_ledger_that_is_begun_anew_is_shorter_than_its_machines_say_and_that_i
     lab.session.check_launchable()
 
 
+def test_a_ledger_is_repaired_though_a_file_of_waiting_lines_cannot_be_read(lab):
+    lab.up(name="fox")
+    (lab.session.home.ledger / "another.outbox").mkdir()
+    without_its_file(lab)
+    found = verify_document(lab.session, agree=lab.said.append)
+    assert found["settled"]
+    (gap,) = found["unanswered"]
+    assert (gap["scope"], "which accounts it names is not known" in gap["why"]) == (
+        str(lab.session.home.ledger / "another.outbox"),
+        True,
+    )
+
+
 def test_no_file_of_a_machine_is_removed_while_the_ledger_may_lack_it(lab):
     machine = lab.up(name="fox").machine
     client_files.pin(lab.session.home.known_hosts, machine.id, client_files.new_host_key().public_line)
