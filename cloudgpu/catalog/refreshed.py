@@ -1,4 +1,7 @@
-"""The refreshed price list of each provider: one file, whose prices replace the embedded ones; written as a whole."""
+"""The refreshed price list of each provider: one file, whose prices replace the embedded ones; written as a whole.
+
+An embedded price that is newer, since a newer cloudgpu brought it, is not replaced.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.catalog.location import directory
+from cloudgpu.catalog.location import catalogue, directory
 from cloudgpu.core.catalog.pricelist import PriceRow, RowKey
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.core.values.times import earliest_moment, from_iso, iso
 from cloudgpu.errors import InvalidRequest
 
 FORMAT = 1
@@ -75,7 +78,7 @@ def price_list_file(provider: str, *, before: bool = False) -> Path | None:
 
 
 def price_index(provider: str) -> PriceIndex:
-    """Return the refreshed prices of a provider; empty where there are none, or the file is damaged.
+    """Return the refreshed prices of a provider that are in use; empty where there are none, or the file is damaged.
 
     With a damaged file, the embedded prices are used, with their own dates; `stored_prices` raises for it.
     """
@@ -96,11 +99,43 @@ def _cached_index(provider: str, file: Path, *_stamp: int) -> PriceIndex:
     machines: dict[str, dict[tuple[str, Market], PriceRow]] = {}
     storage: dict[str, dict[str, PriceRow]] = {}
     for row in prices.rows():
+        if is_outdated(provider, row):
+            continue
         if row.key.market is None:
             storage.setdefault(row.key.item, {})[row.key.region] = row
         else:
             machines.setdefault(row.key.item, {})[row.key.region, row.key.market] = row
     return PriceIndex(machines, storage)
+
+
+def is_outdated(provider: str, row: PriceRow) -> bool:
+    """Say whether an embedded price for the same is newer than a refreshed one, and no less reliable: that one counts.
+
+    A day without a time counts as its begin, so that a price which was refreshed on that day is the newer one.
+    """
+    return any(
+        date is not None and date > row.as_of and _unreliability(basis) <= _unreliability(row.basis)
+        for date, basis in _embedded_dates(provider, row.key)
+    )
+
+
+def _embedded_dates(provider: str, key: RowKey) -> Iterator[tuple[datetime | None, str]]:
+    """Yield the date and basis of each embedded price for a key."""
+    if key.market is None:
+        for region, _, _, as_of, basis, *_ in catalogue()["disks"].get(provider, {}).get(key.item, _NONE)["prices"]:
+            if key.region in region.split("/"):
+                yield earliest_moment(as_of), basis
+        return
+    for region, market, _, as_of, basis, *_ in catalogue()["prices"].get(provider, {}).get(key.item, ()):
+        if (region, market) == (key.region, key.market):
+            yield earliest_moment(as_of), basis
+
+
+_NONE: dict[str, Any] = {"prices": ()}
+
+
+def _unreliability(basis: str) -> int:
+    return {Basis.DERIVED: 1, Basis.UNVERIFIED: 2}.get(Basis(basis), 0)
 
 
 def stored_prices(provider: str, *, before: bool = False) -> StoredPrices:

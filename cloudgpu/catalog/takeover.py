@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cloudgpu.catalog.read import catalogue, embedded_prices, listed_price, regions
-from cloudgpu.catalog.refreshed import StoredPart, StoredPrices
+from cloudgpu.catalog.refreshed import StoredPart, StoredPrices, is_outdated
 from cloudgpu.catalog.storage import embedded_storage, storage_kinds
 from cloudgpu.core.catalog.catalog import DiskPrice, ListedPrice
 from cloudgpu.core.catalog.pricelist import (
@@ -49,7 +49,7 @@ def merge_prices(previous: StoredPrices, answer: PriceList, max_factor: float, *
     A price that rose or fell by more than `max_factor` is held back, and the last one stays with its date, unless
     `accept` is set.
     """
-    known_rows = {row.key: row for row in previous.rows()}
+    known_rows = {row.key: row for row in previous.rows() if not is_outdated(answer.provider, row)}
     parts, moves, rejected_changes, unanswered = (
         dict(previous.parts),
         list[ListPriceChange](),

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, strategies as st
 
+from cloudgpu import catalog
 from cloudgpu.catalog.location import use_directory
-from cloudgpu.catalog.refreshed import StoredPrices, price_index, price_list_file, stored_prices, write_price_list
-from cloudgpu.catalog.takeover import merge_prices
+from cloudgpu.catalog.refreshed import (
+    StoredPart,
+    StoredPrices,
+    price_index,
+    price_list_file,
+    stored_prices,
+    write_price_list,
+)
+from cloudgpu.catalog.storage import embedded_storage
+from cloudgpu.catalog.takeover import embedded_row, merge_prices, storage_row
+from cloudgpu.control.catalog.prices import price_difference_document
 from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, PricePart, PriceRow, RefusedRow, RowKey
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.offers import Basis, Market
@@ -110,6 +121,42 @@ def test_what_is_written_is_read_again_to_the_last_nano(place):
     write_price_list(kept(2))
     assert stored_prices("aws", before=True) == kept(1_006_000_001)
     assert price_index("aws").machines["g5.xlarge"]["us-east-1", Market.ON_DEMAND].price == Money(2)
+
+
+def test_a_newer_price_of_a_newer_cloudgpu_counts_before_an_older_refreshed_one(place):
+    on_demand = RowKey("g5.xlarge", "us-east-1", Market.ON_DEMAND)
+    listed = embedded_row("aws", on_demand)
+    (disk,) = (one for one in embedded_storage("aws", "gp3") if one.region == "us-east-1")
+    twice = Money(listed.price.nanos * 2)
+
+    def refresh(age):
+        rows = (replace(listed, price=twice, as_of=listed.as_of - age),
+                replace(storage_row(disk), price=Money(disk.price.nanos * 2), as_of=disk.as_of - age))  # fmt: skip
+        write_price_list(StoredPrices("aws", {SCOPES[0]: StoredPart(rows[0].as_of, rows)}))
+        return catalog.on_demand_price("aws", "g5.xlarge", "us-east-1"), catalog.disk_price("aws", "us-east-1", "gp3")
+
+    machine, gp3 = refresh(-timedelta(1))
+    assert (machine.per_hour, gp3.price) == (twice, Money(disk.price.nanos * 2))
+    machine, gp3 = refresh(timedelta(1))  # refreshed long ago: cloudgpu has come with newer prices since
+    assert (machine, gp3.price, gp3.as_of) == (listed.hourly_price(), disk.price, disk.as_of)
+    assert price_difference_document("aws", 2.0, last=False)["changes"] == [], "no price that was refreshed is in use"
+    nanos = listed.price.nanos * 5 // 2  # 2.5 times the price in use, and 1.25 times the one that is in no use
+    found = merge_prices(
+        stored_prices("aws"), answer({SCOPES[0]: ({"g5.xlarge": nanos}, False)}, NOW), 2.0, accept=False
+    )
+    assert [(one.old, one.is_accepted) for one in found.changes] == [(listed, False)]
+
+
+def test_a_newer_embedded_price_that_is_less_reliable_replaces_no_listed_one(place):
+    spot = next(
+        RowKey(one.type.name, one.listed.region, Market.SPOT)
+        for one in catalog.offers("aws", market=Market.SPOT)
+        if one.listed.price.basis is Basis.DERIVED
+    )
+    derived = embedded_row("aws", spot)
+    row_before = replace(derived, price=Money(7), as_of=derived.as_of - timedelta(1), basis=Basis.LISTED)
+    write_price_list(StoredPrices("aws", {"a": StoredPart(row_before.as_of, (row_before,))}))
+    assert catalog.listed_price("aws", spot.item, spot.region, Market.SPOT).per_hour == Money(7)
 
 
 def test_whoever_reads_while_it_is_written_sees_one_or_the_other(place):

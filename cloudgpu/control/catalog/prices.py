@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cloudgpu import catalog
 from cloudgpu.catalog.read import catalogue, embedded_prices
-from cloudgpu.catalog.refreshed import StoredPrices, price_index, stored_prices
+from cloudgpu.catalog.refreshed import StoredPrices, is_outdated, price_index, stored_prices
 from cloudgpu.catalog.rules import LISTED_PROVIDERS
 from cloudgpu.catalog.storage import covers_region, embedded_storage, storage_prices
 from cloudgpu.catalog.takeover import embedded_rows
@@ -200,7 +200,8 @@ def _price_changes(provider: str, *, last: bool) -> Iterator[ListPriceChange]:
     """Yield the accepted changes of prices, then the withheld ones."""
     earlier = _earlier_by_key(provider, last=last)
     refreshed = stored_prices(provider)
-    for is_accepted, price_rows in ((True, list(refreshed.rows())), (False, list(refreshed.rejected_changes))):
+    in_use = [row for row in refreshed.rows() if not is_outdated(provider, row)]
+    for is_accepted, price_rows in ((True, in_use), (False, list(refreshed.rejected_changes))):
         for row in sorted(price_rows, key=lambda row: (row.key.item, row.key.region, row.key.market or "")):
             earlier_price = earlier.get(row.key)
             if earlier_price is not None and (earlier_price.price, earlier_price.unit) != (row.price, row.unit):
