@@ -131,12 +131,18 @@ def start(session: Session, machines: Sequence[Machine], options: StartOptions, 
     """Ask, with what all nodes cost to the end of their new lease, and start all of them or none."""
     from cloudgpu.control.clusters.power import check_nodes_exist
     from cloudgpu.control.clusters.start import start_all
+    from cloudgpu.control.clusters.together import reload_machines
+    from cloudgpu.control.inventory.sync_some import sync_some
     from cloudgpu.control.lifecycle.start import UP_STATES, new_lease
     from cloudgpu.core.launch.plan import duration_cost
     from cloudgpu.core.values.money import ZERO, Money, usd
 
     check_nodes_exist(machines, "started")
     lease = new_lease(session, machines[0], options.lease, options.renew_until)
+    if all(machine.state in UP_STATES for machine in machines):  # by the ledger: they may have stopped since
+        for error in sync_some(session, machines).values():
+            raise error
+        machines = reload_machines(session, machines)
     if any(machine.state not in UP_STATES for machine in machines):
         lease_length, prices = lease.expires - session.clock(), [machine.price for machine in machines if machine.price]
         cost = sum((duration_cost(Money(price.nanos_per_hour), lease_length) for price in prices), ZERO)

@@ -7,6 +7,9 @@ from decimal import Decimal
 
 import pytest
 
+from cloudgpu.cli.clusters.acting import start as start_and_show
+from cloudgpu.cli.launch.options import StartOptions
+from cloudgpu.cli.output import Format
 from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
 from cloudgpu.control.budgets.store import set_budget
 from cloudgpu.control.clusters.power import stop_all
@@ -90,6 +93,17 @@ def test_what_runs_already_is_left_alone(lab, gang):
     assert {row.state for row in done.machines} == {"running"}
     assert lab.cloud.calls["start"] == before
     assert done.machines[0].expires == gang[0].expires
+
+
+def test_a_cluster_that_was_stopped_outside_is_not_started_without_a_question(lab, gang):
+    """The ledger has all its nodes as running, which would cost nothing to start."""
+    for row in gang:
+        lab.cloud.stop(row.provider_id)
+    options = StartOptions(None, None, None, verbose=False, yes=False)
+    with pytest.raises(InvalidRequest) as unasked:
+        start_and_show(lab.session, gang, options, wait=False, output=Format.TEXT)
+    assert unasked.value.field == "--yes"
+    assert lab.machines() == []
 
 
 def test_a_node_that_ran_before_runs_on_and_is_named(lab, stopped):
