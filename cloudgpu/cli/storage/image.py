@@ -60,11 +60,14 @@ _CRASH_CONSISTENT_NOTE = (
 
 
 def _save(session: Session, name: str | None, image: str | None, *, restart: bool, yes: bool, output: Format) -> None:
+    from cloudgpu.control.inventory.sync_some import refresh_or_raise
     from cloudgpu.control.resources.named import named_resource_document, save_image
     from cloudgpu.control.team.authorization import check_right
 
     machine = session.find(name)
     check_right(session, machine, "save an image of")
+    if machine.state != "running":  # by the ledger: it may run since, and would be restarted
+        machine = refresh_or_raise(session, machine)
     keeps_running = machine.state == "running" and getattr(session.provider_of(machine), "saves_running", False)
     if keeps_running:
         confirm(f"Save an image of {machine.name}? {_CRASH_CONSISTENT_NOTE}.", yes=yes)

@@ -7,6 +7,9 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.cli.output import Format
+from cloudgpu.cli.storage.image import _save as ask_and_save
+from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.resources.named import remove, save_image
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
@@ -33,6 +36,17 @@ def test_an_image_that_another_machine_has_got_meanwhile_is_not_returned_as_the_
     lab.cloud.fail_next("save_image", save_another)
     with pytest.raises(InvalidRequest, match="There is an image called keras already"):
         save_image(lab.session, owl, "keras")
+
+
+def test_the_question_before_an_image_is_about_the_machine_as_it_is_not_as_it_was_last_seen(lab):
+    """One that runs is restarted for its image: whoever is asked has to be told so."""
+    row = stop(lab.session, lab.up(name="fox").machine, why="a test")
+    lab.later(minutes=5)
+    lab.cloud.start(row.provider_id)
+    with pytest.raises(InvalidRequest) as unasked:
+        ask_and_save(lab.session, "fox", None, restart=True, yes=False, output=Format.TEXT)
+    assert unasked.value.field == "--yes"
+    assert lab.session.ledger.machine(row.id).state == "running"
 
 
 @pytest.fixture
