@@ -401,7 +401,7 @@ class Machines(Namespace):
         from cloudgpu.access.ssh.authorized_keys import read_public_key
         from cloudgpu.control.access.share import check_from, share, unshare
 
-        shared_key = read_public_key(Path(key)) if key else None
+        shared_key = None if key is None else read_public_key(Path(key))
         if shared_key is None and not remove:
             raise InvalidRequest(
                 "--key is missing: which public key may log in?",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 import cloudgpu
+from cloudgpu.errors import InvalidRequest
 from cloudgpu.testing import FAKE, write_plugin
 
 
@@ -20,3 +23,9 @@ def test_the_ledger_says_who_asked_for_a_stop(tmp_path, monkeypatch):
         history = gpu.machines.show("fox", history=True)["history"]
         gpu.machines.down("fox")
     assert [line["body"]["why"] for line in history if line["kind"] == "stop_requested"] == ["asked by the user"]
+
+
+def test_an_empty_name_of_a_key_does_not_remove_every_shared_key(tmp_path):
+    """Only a key that is left out means all of them; an unset variable of a script does not."""
+    with cloudgpu.connect(home=tmp_path) as gpu, pytest.raises(InvalidRequest, match="cannot be read"):
+        gpu.machines.share("fox", "", remove=True)
