@@ -131,7 +131,9 @@ def _unusable_key_error(path: Path, problem: str) -> InvalidRequest:
 def _write_public(private: Path, line: str) -> None:
     """Write the public half beside the private one, for people and other tools."""
     path, content = private.with_name(f"{KEY_FILE}.pub"), f"{line}\n".encode()
-    if not path.exists() or path.read_bytes() != content:
+    with explain_os_errors(path):
+        is_written = path.exists() and path.read_bytes() == content
+    if not is_written:
         with locked(private), explain_os_errors(path):
             remove_part_files(path)
             write_atomically(path, content)

@@ -80,3 +80,11 @@ def test_every_host_key_is_another_one_and_shows_nothing():
     assert one.public_line != other.public_line
     assert "PRIVATE" in one.private_pem
     assert "PRIVATE" not in repr(one)
+
+
+def test_a_public_half_that_cannot_be_read_is_named(tmp_path):
+    public = client_key(tmp_path / "keys").path.with_name("id_ed25519.pub")
+    public.unlink()
+    public.mkdir()
+    with pytest.raises(InvalidRequest, match=r"id_ed25519\.pub cannot be read or written"):
+        client_key(tmp_path / "keys")
