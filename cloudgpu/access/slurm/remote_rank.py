@@ -322,16 +322,18 @@ def write_results(attempt_dir: Path, directory: Path, rank: str) -> int:
 
 
 def wait_for_collector(attempt_dir: Path, job_id: str) -> None:
-    """Wait until output and results are collected: when the batch script ends, Slurm releases the nodes."""
-    collected, collecting, collector_seen_at = (
-        attempt_dir / f"slurm-{job_id}.collected",
-        attempt_dir / f"slurm-{job_id}.collecting",
-        time.time(),
-    )
+    """Wait until output and results are collected: when the batch script ends, Slurm releases the nodes.
+
+    A change of the file's time is a sign of the collector. How long ago that was, the monotonic clock says.
+    """
+    collected, collecting = (attempt_dir / f"slurm-{job_id}.{suffix}" for suffix in ("collected", "collecting"))
+    collector_time, collector_seen_at = 0.0, time.monotonic()
     while not collected.exists():
         with contextlib.suppress(OSError):
-            collector_seen_at = max(collector_seen_at, collecting.stat().st_mtime)
-        if time.time() - collector_seen_at > COLLECT_TIMEOUT_S:
+            latest = collecting.stat().st_mtime
+            if latest != collector_time:
+                collector_time, collector_seen_at = latest, time.monotonic()
+        if time.monotonic() - collector_seen_at > COLLECT_TIMEOUT_S:
             return
         time.sleep(0.1)
 

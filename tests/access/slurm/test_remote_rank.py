@@ -1,0 +1,28 @@
+"""The batch script of a job: how long it holds its nodes for the process that collects its results."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.access.slurm import remote_rank
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_nodes_are_not_held_for_a_collector_that_is_gone_whatever_the_clock_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    monkeypatch.setattr(remote_rank, "COLLECT_TIMEOUT_S", 0.3)
+    collecting = tmp_path / "slurm-7.collecting"
+    collecting.touch()
+    os.utime(collecting, (time.time() + 3600 * hours,) * 2)
+    waiting = threading.Thread(target=remote_rank.wait_for_collector, args=(tmp_path, "7"), daemon=True)
+    waiting.start()
+    waiting.join(5)
+    is_held = waiting.is_alive()
+    (tmp_path / "slurm-7.collected").touch()
+    assert not is_held
