@@ -50,7 +50,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program that looks after a node's engine": "f3546b26a204f8145ac93b8f5e21b7a810a51aa4725a607f6bd13572441338e1",
     "command that looks after a node's engine": "daa68b740c8385dc6c408c01e715292d771de438186326f97af05458cb6a966e",
     "program that runs jobs": "ba82b55e3aca009ffa598db213cd14ec945fc440d4b82937c594d32e74f362d1",
-    "program that takes a job through Slurm": "6845d59cd86eae447e3ffab32dddb351640a13d00f684d89c2f2d95b5e034447",
+    "program that takes a job through Slurm": "ded156c187259478d8c354767513f2e9f9601c230e20695bfd5c67cdb83db543",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
     "program that lets a key in": "e1be8f72b8fe5d1635869ee15cd8360c480b353adf26e09f7639b6565d5a25da",
     "program that writes to terminals": "597c486d8f5c1d3d8959c283a8d76cc4c519f5e560480b434f442107f3f72141",

@@ -114,6 +114,9 @@ class Submission:
             problem = completed.stderr.strip() or f"sbatch ended with {completed.returncode}"
             if not RETRY_ON.search(problem):
                 break
+        else:  # Slurm may have the job although the last answer was lost
+            if job_id := self.find_job():
+                return job_id
         report(problem)
         return ""
 
