@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from cloudgpu.config.files.user_files import find_home, yaml_names
+from cloudgpu.config.files.user_files import find_home, project_dirs, yaml_names
 from cloudgpu.errors import CloudgpuError
 
 CompletionSource = Callable[[Mapping[str, Any]], Iterable[str]]  # of the options that were typed before
@@ -96,7 +95,7 @@ def _regions(typed_options: Mapping[str, Any]) -> Iterable[str]:
 
 def _files(directory: str, _: Mapping[str, Any]) -> Iterable[str]:
     """Return the `templates` or `policies`: the project's, the user's own, the shipped ones; limits are no policy."""
-    names = yaml_names(directory, (Path.cwd() / ".cloudgpu" / directory, find_home(os.environ).root / directory))
+    names = yaml_names(directory, (*project_dirs(directory), find_home(os.environ).root / directory))
     return (name for name in names if (directory, name) != ("policies", "limits"))
 
 

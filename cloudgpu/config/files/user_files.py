@@ -26,6 +26,17 @@ def data_dir(kind: str) -> Path:
     return packaged if packaged.is_dir() else package.parent / kind
 
 
+def project_dirs(kind: str) -> tuple[Path, ...]:
+    """Return the project's directory of `templates` or `policies`: in the working directory.
+
+    None where that was removed, as it may be under a `watch` that runs on: its runs must not fail for it.
+    """
+    try:
+        return (Path.cwd() / ".cloudgpu" / kind,)
+    except FileNotFoundError:
+        return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Home:
     """The directory that holds config, ledger, keys, known hosts; made with mode 0700 when first written to."""
@@ -50,7 +61,7 @@ class Home:
     @property
     def budget_dirs(self) -> list[Path]:
         """The directories of budget files: the project's, the user's own and the shipped one. All are read."""
-        policies = (Path.cwd() / ".cloudgpu" / "policies", self.policies, data_dir("policies"))
+        policies = (*project_dirs("policies"), self.policies, data_dir("policies"))
         return [budgets for parent in dict.fromkeys(policies) if (budgets := parent / "budgets").is_dir()]
 
     @property

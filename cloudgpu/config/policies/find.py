@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cloudgpu.config.files.user_files import data_dir, read_text, shown, yaml_names
+from cloudgpu.config.files.user_files import data_dir, project_dirs, read_text, shown, yaml_names
 from cloudgpu.config.files.yaml import Table, parse_yaml, read_yaml
 from cloudgpu.config.policies.kinds import Kind, WrongValue
 from cloudgpu.config.policies.schema import LIMITS, POLICY, Key, Keys, Section
@@ -109,7 +109,7 @@ def policy_names(*, search: Sequence[Path] = ()) -> tuple[str, ...]:
 
 def policy_paths(home: Home) -> tuple[Path, ...]:
     """Return where policies are looked for before the shipped ones: the project's, then the user's own."""
-    return (Path.cwd() / ".cloudgpu" / "policies", home.policies)
+    return (*project_dirs("policies"), home.policies)
 
 
 def lab_limits(published: Mapping[str, Published]) -> Limits:

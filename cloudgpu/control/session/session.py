@@ -132,7 +132,9 @@ class Session(SessionBase):
 
     def template_paths(self) -> tuple[Path, ...]:
         """Return where templates are looked for before the shipped ones: the project's, then the user's own."""
-        return (Path.cwd() / ".cloudgpu" / "templates", self.home.templates)
+        from cloudgpu.config.files.user_files import project_dirs
+
+        return (*project_dirs("templates"), self.home.templates)
 
     def find_template(self, name: str | None) -> Template:
         """Return the template called `name` (None: the default) with the user's settings.

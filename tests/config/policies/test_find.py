@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.config.files.user_files import data_dir
+from cloudgpu.config.files.user_files import Home, data_dir
 from cloudgpu.config.files.yaml import parse_yaml
-from cloudgpu.config.policies.find import load_policy, policy_from, policy_names
+from cloudgpu.config.policies.find import load_policy, policy_from, policy_names, policy_paths
 from cloudgpu.config.policies.schema import POLICY, Key, flattened_keys, limits_schema, policy_schema
 from cloudgpu.core.policies.policy import (
     Idle,
@@ -440,3 +440,14 @@ def test_until_is_a_weekday_with_a_time():
 def test_no_other_until_is_taken(word):
     with pytest.raises(InvalidRequest, match="not a weekday with a time"):
         policy(f'{USUAL}schedule:\n  off: "19:00"\n  until: {word}\n')
+
+
+def test_a_working_directory_that_was_removed_is_no_project_and_no_error(tmp_path, monkeypatch):
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    home = Home(tmp_path / "home")
+    assert policy_paths(home) == (tmp_path / "project" / ".cloudgpu" / "policies", home.policies)
+    (tmp_path / "project").rmdir()  # under a `watch` that runs on
+    assert policy_paths(home) == (home.policies,)
+    (home.policies / "budgets").mkdir(parents=True)
+    assert home.policies / "budgets" in home.budget_dirs
