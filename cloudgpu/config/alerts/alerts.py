@@ -79,8 +79,17 @@ def all_receivers(alerts: Alerts, home: Home) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*receivers(alerts, home), *personal]))
 
 
+def file_of(key: str, name: str, home: Home) -> Path:
+    """Return the file that a key of [alerts] names, from the home's directory on; InvalidRequest for `~nobody`."""
+    try:
+        return home.root / Path(name).expanduser()
+    except RuntimeError:
+        problem = f"is {name}, and this computer knows no home directory of that user"
+        raise setting_error(f"alerts.{key}", name, problem, "Write the full path.") from None
+
+
 def _receivers_in_file(name: str, home: Home) -> list[str]:
-    path = home.root / Path(name).expanduser()
+    path = file_of("to_file", name, home)
     text = read_text(path, name)
     if text is None:
         raise setting_error(

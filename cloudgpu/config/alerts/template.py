@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from cloudgpu.config.alerts.alerts import Alerts
+from cloudgpu.config.alerts.alerts import Alerts, file_of
 from cloudgpu.config.files.user_files import Home, data_dir, read_text, shown
 from cloudgpu.core.alerts.alerts import RaisedAlert
 from cloudgpu.core.values.printable import one_line
@@ -75,7 +75,7 @@ def user_template(alerts: Alerts, home: Home) -> str | None:
     """Return the text of the user's own template, None if none is set; raise InvalidRequest for a missing file."""
     if alerts.template is None:
         return None
-    path = home.root / alerts.template
+    path = file_of("template", alerts.template, home)
     text = read_text(path, alerts.template)
     if text is None:
         raise _template_error(f"names {path}, which is not there", alerts.template)

@@ -5,6 +5,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.config.alerts.alerts import receivers
+from cloudgpu.config.alerts.template import user_template
 from cloudgpu.config.files.user_files import Home
 from cloudgpu.config.settings import load_settings, settings_from_text
 from cloudgpu.errors import InvalidRequest
@@ -101,6 +102,17 @@ def test_a_fault_in_the_environment_names_the_variable_alone(tmp_path, name):
         load_settings(Home(tmp_path), {"USER": "ada", name: SECRET})
     assert fault.value.field == name
     assert SECRET not in str(fault.value.as_dict())
+
+
+def test_the_files_of_alerts_may_be_in_a_home_directory_and_that_of_nobody_is_a_fault(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    home = Home(tmp_path / "cloudgpu")
+    (tmp_path / "text.txt").write_text("news")
+    assert user_template(alerts('template = "~/text.txt"'), home) == "news"
+    for read, key in ((user_template, "template"), (receivers, "to_file")):
+        with pytest.raises(InvalidRequest, match="no home directory") as fault:
+            read(alerts(f'{key} = "~no-such-user-of-this/x"'), home)
+        assert fault.value.field == f"config.toml: alerts.{key}"
 
 
 def test_a_file_of_addresses_is_read_when_they_are_needed(tmp_path):
