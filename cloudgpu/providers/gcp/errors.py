@@ -16,6 +16,7 @@ from cloudgpu.errors import (
     InstanceNotFound,
     InvalidRequest,
 )
+from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.error_codes import (
     BILLING,
     CODE_BY_STATUS,
@@ -241,8 +242,7 @@ def protected_from_deletion(call: CallContext) -> EndRefused:
 
 def _region(where: str) -> str:
     """Return the region of a zone or region, for a command in a remedy; a placeholder where there is none."""
-    match = re.fullmatch(r"([a-z]+-[a-z]+\d+)(?:-[a-z])?", where)
-    return match[1] if match else "REGION"
+    return ids.region_of(where) or (where if ids.REGION.fullmatch(where) else "REGION")
 
 
 def _bad_credentials_error(code: str, call: CallContext) -> AuthFailed:

@@ -26,7 +26,8 @@ NOT_REACHED = "Google could not reach it"
 TAG_PREFIX = "cloudgpu-"
 # Warnings of a list that lacks something; "no results on this page" is none of these.
 INCOMPLETE_WARNINGS = frozenset(("UNREACHABLE", "PARTIAL_SUCCESS", "LIST_OVERHEAD_QUOTA_EXCEED"))
-_ID = re.compile(r"([a-z]+(?:-[a-z]+\d+(?:-[a-z])?)?)/([a-z][A-Za-z]+)/([a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)")
+_SCOPE = rf"{GLOBAL}|{ids.REGION.pattern}|{ids.ZONE.pattern}"
+_ID = re.compile(rf"(?P<scope>{_SCOPE})/(?P<collection>[a-z][A-Za-z]+)/(?P<name>[a-z](?:[-a-z0-9]{{0,61}}[a-z0-9])?)")
 
 
 def resource_id(scope: str, collection: str, name: str) -> str:
@@ -37,7 +38,9 @@ def resource_id(scope: str, collection: str, name: str) -> str:
 def parse_id(id: str, *collections: str) -> tuple[str, str, str] | None:  # noqa: A002
     """Return scope, collection and name of a resource's id in one of these collections; None for any other text."""
     match = _ID.fullmatch(id)
-    return (match[1], match[2], match[3]) if match and match[2] in collections else None
+    return (
+        (match["scope"], match["collection"], match["name"]) if match and match["collection"] in collections else None
+    )
 
 
 def parse_resource_id(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -122,10 +123,17 @@ def test_a_disk_in_use_is_refused_and_one_that_is_free_goes_once(gcp, cloud):
     assert [one.id for one in cloud.resources().items] == [used.id]
 
 
+@pytest.mark.parametrize("zone", [ZONE, "us-central1-ai1a"])
+def test_a_disk_goes_in_whatever_zone_it_lies(gcp, cloud, zone):
+    disk = replace(left_disk(gcp, cloud), zone=zone, id=resource_id(zone, "disks", "cg-1"))
+    with calls(gcp) as made:
+        cloud.remove(disk)
+    assert made[0] == "compute.disks.delete"
+    assert gcp.calls[-len(made)].where["zone"] == zone
+
+
 @pytest.mark.parametrize("id_", ["us-central1-a/cg-1", "global/disks", "disks/x", "us-central1-a/images/x", "../x/y"])
 def test_an_id_that_is_none_of_its_kind_removes_nothing(gcp, cloud, id_):
-    from dataclasses import replace
-
     disk = left_disk(gcp, cloud)
     with pytest.raises(InvalidRequest), calls(gcp) as made:
         cloud.remove(replace(disk, id=id_))
