@@ -293,10 +293,14 @@ def agent_pids() -> set[int]:
 def send_signal(pid: int, signal_number: int) -> None:
     """Send a signal to a process of ours; never to another one that got its pid since."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        if not hasattr(os, "pidfd_open"):
-            os.kill(pid, signal_number)
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:
             return
-        handle = os.pidfd_open(pid)
+        except (AttributeError, OSError):  # an older Python or kernel, or a container whose filter forbids it
+            if pid in our_processes():
+                os.kill(pid, signal_number)
+            return
         try:
             if pid in our_processes():
                 signal.pidfd_send_signal(handle, signal_number)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import subprocess
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -261,6 +263,25 @@ def test_what_does_not_end_is_said_and_no_end_is_proved(there, of):
     with pytest.raises(of.Fault, match=f"do not end: {2**31 - 1}") as said:
         of.end_our_processes()
     assert said.value.kind == "unproved"
+
+
+@pytest.mark.parametrize("refusal", [errno.ENOSYS, errno.EPERM], ids=["an older kernel", "a container's filter"])
+def test_a_process_ends_also_where_the_kernel_gives_no_handle_of_it(there, of, monkeypatch, refusal):
+    def refuse(_pid, _flags=0):
+        raise OSError(refusal, os.strerror(refusal))
+
+    monkeypatch.setattr(os, "pidfd_open", refuse, raising=False)
+    mark = of.mark_line(made(there)).partition("=")
+    process = subprocess.Popen(["sleep", "600"], env={**os.environ, mark[0]: mark[2]})
+    reaper = threading.Thread(target=process.wait)
+    reaper.start()
+    try:
+        of.end_our_processes()
+        reaper.join(10)
+        assert process.returncode == -signal.SIGTERM
+    finally:
+        process.kill()
+        reaper.join()
 
 
 # -- what time it is
