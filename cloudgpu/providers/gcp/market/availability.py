@@ -137,7 +137,10 @@ def _uncatalogued(gcp: Gcp, name: str, requirements: Requirements, region: str |
 
 
 def _is_requested(gcp: Gcp, zone: str, requirements: Requirements, region: str | None) -> bool:
-    if ids.region_of(zone) is None:  # a region, or all of it, that did not answer
+    """Say whether a zone is one that was asked for, or what did not answer (an `Unanswered.scope`) may have one."""
+    if zone == gcp.account:  # the list as a whole
+        return True
+    if ids.region_of(zone) is None:  # a region that did not answer
         return region in (None, zone) and gcp.options.uses(zone)
     return gcp.options.uses_zone(zone) and region in (None, ids.region_of(zone)) and requirements.zone in (None, zone)
 

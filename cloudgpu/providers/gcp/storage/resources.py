@@ -117,7 +117,7 @@ def relevant_gaps(gcp: Gcp, unanswered: Iterable[Unanswered], region: str | None
 
 def _is_relevant(gcp: Gcp, scope: str, region: str | None) -> bool:
     region_name = ids.region_of(scope) or scope
-    if not ids.REGION.fullmatch(region_name):
+    if scope == gcp.account or not ids.REGION.fullmatch(region_name):  # an account may have a name like a region's
         return True  # a list as a whole
     is_used = gcp.options.uses_zone(scope) if region_name != scope else gcp.options.uses(scope)
     return is_used and region in (None, region_name)

@@ -75,6 +75,14 @@ def test_a_silent_zone_is_named(gcp, cloud):
     assert cloud.available(Requirements(instance_type=T4, region="us-central1")).unanswered == ()
 
 
+@pytest.mark.parametrize("want", [{}, {"region": "us-central1"}, {"zone": "us-central1-a"}])
+def test_a_list_that_lacks_something_is_named_whatever_place_is_asked_for(gcp, tmp_path, want):
+    warning = {"code": "PARTIAL_SUCCESS", "message": "some"}
+    gcp.faults.add("compute.acceleratorTypes.aggregatedList", status=200, body={"items": {}, "warning": warning})
+    cloud = account(gcp, tmp_path, regions=["us-central1"])
+    assert [gap.why for gap in cloud.available(Requirements(instance_type=T4, **want)).unanswered] == ["some"]
+
+
 @pytest.mark.parametrize(
     ("want", "field"),
     [

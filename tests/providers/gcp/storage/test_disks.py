@@ -12,7 +12,9 @@ from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
+from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp.network import firewall as access
+from cloudgpu.providers.gcp.provider import GcpProvider
 from cloudgpu.providers.gcp.storage import create_image as imaging, disks
 from cloudgpu.providers.gcp.storage.resources import resource_id
 from tests.clouds.gcp.fixtures import gcp, gcp_process
@@ -104,6 +106,14 @@ def test_a_list_that_does_not_answer_is_a_gap_and_two_are_an_error(gcp, cloud):
 def test_a_list_of_images_that_lacks_something_is_a_gap(gcp, cloud):
     gcp.faults.add("compute.images.list", status=200, body={"warning": {"code": "PARTIAL_SUCCESS", "message": "some"}})
     assert [(gap.scope, gap.why) for gap in cloud.resources().unanswered] == [("lab", "some")]
+
+
+def test_a_list_that_lacks_something_is_a_gap_whatever_the_account_is_called(gcp, tmp_path):
+    settings = {"regions": [HERE]}
+    named = GcpProvider(ProviderSettings("uni-lab1", settings, tmp_path, gcp.clock.now, gcp.advance, "led-1"))
+    warning = {"warning": {"code": "PARTIAL_SUCCESS", "message": "some"}}
+    gcp.faults.add("compute.disks.aggregatedList", status=200, body={"items": {}, **warning})
+    assert [gap.why for gap in named.resources().unanswered] == ["some"]
 
 
 def test_what_cloudgpu_never_makes_hinders_no_proof_where_it_cannot_be_listed(gcp, cloud):
