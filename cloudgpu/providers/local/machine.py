@@ -89,8 +89,15 @@ async def _run(
     env: dict[str, str],
     on_spawn: Callable[[asyncio.subprocess.Process], object] = repr,  # `repr` does nothing that lasts
 ) -> int:
-    """Run a command with its output in a log; return its status, 127 when it could not be started."""
-    with log.open("ab") as out:
+    """Run a command with its output in a log; return its status, 127 when it could not be started.
+
+    Without a log there is no start either: its directory is gone, or the disk is full.
+    """
+    try:
+        out = log.open("ab")
+    except OSError:
+        return EXIT_NOT_STARTED
+    with out:
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,

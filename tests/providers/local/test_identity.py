@@ -19,7 +19,7 @@ from cloudgpu.core.model.instances import State
 from cloudgpu.core.values.times import from_epoch
 from cloudgpu.errors import InstanceNotFound, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.local.layout import Layout
-from cloudgpu.providers.local.machine import Agent
+from cloudgpu.providers.local.machine import MAX_DEATHS, Agent
 from cloudgpu.providers.local.processes import wait_for
 from tests.providers.local.cloud import PATIENCE_S, Cloud, processes_under
 
@@ -233,3 +233,19 @@ def test_an_agent_that_was_being_started_while_its_directory_moved_is_started_an
     monkeypatch.setattr(asyncio, "create_subprocess_exec", start_slowly)
     assert asyncio.run(keep_until_it_runs_there()) in ([-9], [2])  # ended, or its script had moved before it began
     assert len(started) == 2
+
+
+def test_an_agent_whose_log_cannot_be_opened_does_not_count_as_one_that_watches_the_lease(tmp_path, monkeypatch):
+    layout = Layout(tmp_path / "without-logs")
+    layout.agent.mkdir(parents=True)
+    (layout.agent / "agent").touch()
+    agent, watched = Agent(layout), []
+
+    async def pause(_seconds):
+        watched.append(agent.watches_lease())
+        if len(watched) == MAX_DEATHS:
+            (layout.agent / "agent").unlink()
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    asyncio.run(agent.keep_running())
+    assert watched == [True, True, False]
