@@ -298,12 +298,15 @@ def _parse_tunnel(file: Path, content: bytes) -> BackgroundTunnel:
 def _send_signal(directory: Path, tunnel: BackgroundTunnel, signal_number: int) -> None:
     """Send a signal to the process, if it is still the one that holds the lock."""
     with contextlib.suppress(ProcessLookupError):
-        if not hasattr(os, "pidfd_open"):
+        # The handle is opened before the check, which fails if another process has reused the process id.
+        try:
+            handle = os.pidfd_open(tunnel.pid)
+        except ProcessLookupError:
+            return
+        except (AttributeError, OSError):  # an older Python or kernel, or a container whose filter forbids it
             if find(directory, tunnel.id) == tunnel:
                 os.kill(tunnel.pid, signal_number)
             return
-        # The handle is opened before the check, which fails if another process has reused the process id.
-        handle = os.pidfd_open(tunnel.pid)
         try:
             if find(directory, tunnel.id) == tunnel:
                 signal.pidfd_send_signal(handle, signal_number)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -53,6 +54,17 @@ def test_a_tunnel_in_the_background_is_found_and_stopped(directory):
     assert running(directory) == []
     assert not directory.exists()
     assert stop(directory, "cg-1") is None
+
+
+@pytest.mark.parametrize("refusal", [errno.ENOSYS, errno.EPERM], ids=["an older kernel", "a container's filter"])
+def test_a_tunnel_is_stopped_also_where_the_kernel_gives_no_handle_of_it(directory, monkeypatch, refusal):
+    def refuse(_pid, _flags=0):
+        raise OSError(refusal, os.strerror(refusal))
+
+    own = start(directory)
+    monkeypatch.setattr(os, "pidfd_open", refuse, raising=False)
+    assert stop(directory, "cg-1") == own
+    assert running(directory) == []
 
 
 @pytest.mark.soak
