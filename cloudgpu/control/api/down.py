@@ -101,10 +101,11 @@ def _split_by_owner(machines: Sequence[Machine], authorization: Authorization) -
 
 
 def _machines_of_names(session: Session, names: Sequence[str]) -> list[Machine]:
-    """Return the machines with these names, all nodes of a cluster; without names the only machine there is."""
+    """Return the machines with these names or ids, all nodes of a cluster, each once; without names the only one."""
     if not names:
         return [*session.find_all_nodes(None, "down")]
-    return [machine for name in names for machine in session.find_all_nodes(name, "down", ended=True)]
+    found = (machine for name in names for machine in session.find_all_nodes(name, "down", ended=True))
+    return list({machine.id: machine for machine in found}.values())
 
 
 def _machines_by_tags(session: Session, names: Sequence[str], error: LedgerAway, *, all_: bool) -> MachinesToEnd:
@@ -118,9 +119,8 @@ def _machines_by_tags(session: Session, names: Sequence[str], error: LedgerAway,
 
     tagged = find_by_tags(session, error)
     if not all_:
-        return MachinesToEnd(
-            [machine for name in names or (None,) for machine in select_by_name(session, tagged, name, "down")]
-        )
+        named = (machine for name in names or (None,) for machine in select_by_name(session, tagged, name, "down"))
+        return MachinesToEnd(list({machine.id: machine for machine in named}.values()))
     own = own_machines(session, tagged)
     roles_unknown_error = LedgerUnavailable(
         f"Which machines there are is known by their tags alone. {last_role(session).sentence()} {error.message}",
