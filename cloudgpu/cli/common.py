@@ -42,8 +42,11 @@ MaybeName = Annotated[
 ]
 
 
-def with_empty_name(args: list[str]) -> list[str]:
-    """Return the arguments of a verb that takes NAME and a command, with an empty NAME where the command begins first.
+NO_NAME = "\0"  # stands for a NAME that was left out: nobody can type it
+
+
+def with_no_name(args: list[str]) -> list[str]:
+    """Return the arguments of a verb that takes NAME and a command, with NO_NAME where the command begins first.
 
     Options of the verb itself stand before both.
     """
@@ -51,7 +54,7 @@ def with_empty_name(args: list[str]) -> list[str]:
         (index for index, word in enumerate(args) if word == "--" or not word.startswith("-")), len(args)
     )
     return (
-        [*args[:command_index], "", *args[command_index:]]
+        [*args[:command_index], NO_NAME, *args[command_index:]]
         if args[command_index : command_index + 1] == ["--"]
         else args
     )

@@ -8,7 +8,7 @@ import pytest
 
 import cloudgpu
 from cloudgpu.cli.app import run
-from cloudgpu.cli.common import with_empty_name
+from cloudgpu.cli.common import NO_NAME, with_no_name
 from cloudgpu.testing import FAKE, write_plugin
 
 
@@ -66,6 +66,14 @@ def test_a_command_goes_to_the_one_that_runs(line, words):
     assert "name the one you mean" not in err
 
 
+@pytest.mark.parametrize("words", [["exec", "", "--", "true"], ["exec", "", "true"], ["ssh", ""]])
+def test_an_empty_name_is_not_that_of_the_only_machine(line, capsys, words):
+    """It is one of an unset variable: its command is not for whatever machine there is."""
+    launch(line, "fox")
+    assert run(words) == (255 if words[0] == "exec" else 7)
+    assert "No machine is called ''" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("word", ["stop", "down"])
 def test_what_ends_the_only_machine_names_it_and_asks(line, word):
     launch(line, "fox")
@@ -86,8 +94,8 @@ def test_extend_says_what_is_missing(line):
 @pytest.mark.parametrize(
     ("typed", "read"),
     [
-        ("-- ls -l", ["", "--", "ls", "-l"]),
-        ("--tty -- ls", ["--tty", "", "--", "ls"]),
+        ("-- ls -l", [NO_NAME, "--", "ls", "-l"]),
+        ("--tty -- ls", ["--tty", NO_NAME, "--", "ls"]),
         ("fox -- ls", ["fox", "--", "ls"]),
         ("fox ls -- x", ["fox", "ls", "--", "x"]),
         ("--help", ["--help"]),
@@ -95,4 +103,4 @@ def test_extend_says_what_is_missing(line):
     ],
 )
 def test_a_command_after_two_dashes_is_no_name(typed, read):
-    assert with_empty_name(typed.split()) == read
+    assert with_no_name(typed.split()) == read

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli import progress
-from cloudgpu.cli.common import MaybeName, open_session, with_empty_name
+from cloudgpu.cli.common import NO_NAME, MaybeName, open_session, with_no_name
 from cloudgpu.errors import InvalidRequest
 
 # Settings of the parser: options after NAME belong to the command that runs on the machine.
@@ -18,8 +18,8 @@ ALL_NODES = "--all-nodes"
 
 
 def order_arguments(args: list[str]) -> list[str]:
-    """Return the arguments with an empty NAME where there is none, and --all-nodes before the name it may follow."""
-    args = with_empty_name(args)
+    """Return the arguments with NO_NAME where there is no NAME, and --all-nodes before the name it may follow."""
+    args = with_no_name(args)
     name_index = next((name_index for name_index, word in enumerate(args) if not word.startswith("-")), len(args))
     if args[name_index + 1 : name_index + 2] == [ALL_NODES]:
         return [*args[:name_index], ALL_NODES, args[name_index], *args[name_index + 2 :]]
@@ -48,6 +48,7 @@ def command(
     from cloudgpu.access.ssh.execute import run
     from cloudgpu.control.access.reach import connected_to
 
+    name = None if name == NO_NAME else name
     argv = argv[1:] if argv and argv[0] == "--" else list(argv or [])
     if not argv:
         raise InvalidRequest(
@@ -67,10 +68,10 @@ def command(
                 value=name,
                 next="Leave out --tty, or --all-nodes.",
             )
-        machines = session.find_machine_or_nodes(name or None, running=True)
+        machines = session.find_machine_or_nodes(name, running=True)
         progress.end()
         raise typer.Exit(run_on_all(session, machines, argv))
-    with connected_to(session, session.find(name or None, running=True)) as connection:
+    with connected_to(session, session.find(name, running=True)) as connection:
         progress.end()
         status = run(
             connection, argv, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer, stderr=sys.stderr.buffer, tty=tty

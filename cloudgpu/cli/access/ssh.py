@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli import progress
-from cloudgpu.cli.common import MaybeName, open_session, with_empty_name
+from cloudgpu.cli.common import NO_NAME, MaybeName, open_session, with_no_name
 
 # Settings of the parser: options after NAME belong to ssh.
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
-order_arguments = with_empty_name  # the parser calls it with what was typed after the verb
+order_arguments = with_no_name  # the parser calls it with what was typed after the verb
 
 
 def command(
@@ -33,7 +33,7 @@ def command(
     from cloudgpu.control.inventory.local_files import clean_up_local_files
 
     session = open_session()
-    machine = machine_with_address(session, session.find(name or None, running=True))
+    machine = machine_with_address(session, session.find(None if name == NO_NAME else name, running=True))
     clean_up_local_files(session)
     ssh_arguments = list(arguments or [])
     argv = ssh_command(
