@@ -75,7 +75,13 @@ def merge_prices(previous: StoredPrices, answer: PriceList, max_factor: float, *
         parts[part.scope] = StoredPart(part.asked_at, in_use)
     answered_scopes = {part.scope for part in answer.parts if part.scope in parts} - {one.scope for one in unanswered}
     earlier = _earlier_held_back(previous, rejected_changes, parts, answered_scopes)
-    renewed = {row.key for part in answer.parts if part.scope in answered_scopes for row in part.rows}
+    renewed = {
+        row.key
+        for part in answer.parts
+        if part.scope in answered_scopes
+        for row in part.rows
+        if row.key.item not in unknown_types
+    }
     return MergedPrices(
         stored=StoredPrices(answer.provider, parts, (*earlier, *rejected_changes)),
         renewed_count=len(renewed) - len(rejected_changes),

@@ -89,6 +89,12 @@ def test_a_list_that_says_the_same_again_moves_nothing(said):
     assert set(by_key(after.stored)) == set(by_key(before))
 
 
+def test_only_prices_that_the_catalogue_knows_count_as_renewed():
+    known_and_unknown = answer({SCOPES[0]: ({"g5.xlarge": 10**9, "no.such": 10**9}, False)}, NOW)
+    found = merge_prices(StoredPrices("aws"), known_and_unknown, 2.0, accept=False)
+    assert (found.renewed_count, found.unknown_types) == (1, ("no.such",))
+
+
 def test_what_was_held_back_is_settled_when_the_price_comes_back():
     usual, far = answer({SCOPES[0]: ({"gp3": 80_000_000}, False)}, EARLIER), {SCOPES[0]: ({"gp3": 800_000_000}, False)}
     before = merge_prices(StoredPrices("aws"), usual, 2.0, accept=True).stored
