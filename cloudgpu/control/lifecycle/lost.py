@@ -9,7 +9,7 @@ from cloudgpu.control.team.authorization import authorization_of, check_may, che
 from cloudgpu.core.events.launch_events import launch_settled
 from cloudgpu.core.events.observations import instance_vanished, not_before
 from cloudgpu.core.model.identity import is_local_or_ssh_host
-from cloudgpu.core.model.machine import Machine, not_none
+from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import AuthFailed, InvalidRequest, NotReachableHere, ProviderUnavailable
 from cloudgpu.ledger import saved_calls as saved
@@ -85,5 +85,5 @@ def _check_out_of_reach(session: Session, machine: Machine) -> None:
         f"{machine.name} can be reached from here, so --lost is not needed.",
         field="--lost",
         value=machine.name,
-        next=f"Run: cloudgpu down {machine.name}",
+        next=f"Run: cloudgpu down {command_name(machine)}",
     )
