@@ -42,9 +42,12 @@ def on_battery(root: Path | None = None, *, system: str = sys.platform) -> bool 
     The battery of a device (a mouse) does not count.
     """
     root = POWER_SUPPLY if root is None else root
-    if not root.is_dir():
-        return False if system == "linux" and root.parent.is_dir() else None  # a server's kernel may have none of it
-    return any(_is_discharging(supply) for supply in root.iterdir())
+    try:
+        if not root.is_dir():
+            return False if system == "linux" and root.parent.is_dir() else None  # a server's kernel may have none
+        return any(_is_discharging(supply) for supply in root.iterdir())
+    except OSError:  # as in a sandbox, which may forbid to look
+        return None
 
 
 def _is_discharging(supply: Path) -> bool:

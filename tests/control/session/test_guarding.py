@@ -112,6 +112,12 @@ def test_a_system_that_does_not_tell_is_not_taken_for_one_that_stays_on(tmp_path
     assert guarding.on_battery(tmp_path / "no" / "sys" / "at-all", system="linux") is None
 
 
+def test_a_system_whose_power_supplies_cannot_be_read_does_not_tell(tmp_path):
+    """A run of the reaper asks this before it is recorded: a sandbox that forbids it must not end the run."""
+    unreadable = tmp_path / ("x" * 300)  # an OSError for root, too, unlike a missing permission
+    assert guarding.on_battery(unreadable, system="linux") is None
+
+
 def test_without_a_scheduled_run_nothing_is_launched_and_the_way_out_is_named(poor):
     assert refused(poor).endswith("and none has been heard yet.")
     passed(poor, cron=False)  # by hand: nobody makes the next one
