@@ -50,6 +50,7 @@ from cloudgpu.providers.local.store import (
     identity_id_or_new,
     known_identity_id,
     read_machine,
+    read_tags,
     request_end,
     save,
     system_errors,
@@ -268,12 +269,12 @@ class LocalProvider:
         """Set these tags where the machine reads them, too. Raises InstanceNotFound."""
         with self._locked():
             layout = self._existing_layout(id)
-            write_json(layout.tags, (read_json(layout.tags) or {}) | translate.shift_tags(tags, self._clock_ahead()))
+            write_json(layout.tags, read_tags(layout) | translate.shift_tags(tags, self._clock_ahead()))
 
     def timer(self, id: str) -> datetime | None:  # noqa: A002
         """Return when the machine process ends the machine whatever else has died. Raises InstanceNotFound."""
         with self._locked():
-            seconds = tag_time(read_json(self._existing_layout(id).tags) or {}, TAG_RENEW_UNTIL)
+            seconds = tag_time(read_tags(self._existing_layout(id)), TAG_RENEW_UNTIL)
         return None if seconds is None else datetime.fromtimestamp(seconds, UTC) - self._clock_ahead()
 
     def stop(self, id: str) -> None:  # noqa: A002

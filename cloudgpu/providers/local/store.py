@@ -152,6 +152,15 @@ def read_machine(layout: Layout) -> StoredMachine | None:
     return StoredMachine(layout, record, run, is_alive(layout))
 
 
+def read_tags(layout: Layout) -> dict[str, Any]:
+    """Return a machine's tags as its file has them; raise ProviderUnavailable for a damaged file."""
+    try:
+        return read_json(layout.tags) or {}
+    except ValueError as error:
+        message = f"The tags of the local machine {layout.root.name} cannot be read ({layout.tags})."
+        raise ProviderUnavailable(message, field="instance", value=layout.root.name) from error
+
+
 def complete_all_pending(home: Path, identity_id: str | None, now: datetime, start_timeout: timedelta) -> None:
     """Finish what earlier calls had accepted; what cannot be finished now stays as it is and holds up no other.
 

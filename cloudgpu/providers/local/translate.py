@@ -12,8 +12,8 @@ from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW
 from cloudgpu.core.model.offers import Accelerator, Market
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.providers.local.deadlines import AGENT_EXPIRES, agent_expires, tag_time
-from cloudgpu.providers.local.layout import Layout, read_json
-from cloudgpu.providers.local.store import StoredMachine
+from cloudgpu.providers.local.layout import Layout
+from cloudgpu.providers.local.store import StoredMachine, read_tags
 
 if TYPE_CHECKING:
     from cloudgpu.core.model.launch import Attempt
@@ -82,7 +82,7 @@ def _reason(stored: StoredMachine, state: State) -> str | None:
 
 def tags(layout: Layout) -> dict[str, str]:
     """Return the tags, with the end of the lease as the agent has renewed it since."""
-    current_tags = {str(key): str(value) for key, value in (read_json(layout.tags) or {}).items()}
+    current_tags = {str(key): str(value) for key, value in read_tags(layout).items()}
     renewed_until_s = agent_expires(layout.agent / AGENT_EXPIRES)
     if (
         renewed_until_s is not None

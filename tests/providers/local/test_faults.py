@@ -64,6 +64,19 @@ def test_a_full_disk_keeps_no_machine_on(cloud, full_disk):
     assert cloud.empty
 
 
+def test_damaged_tags_of_one_machine_hide_no_other_one_and_do_not_keep_it_on(cloud):
+    damaged, whole = cloud.running("one"), cloud.running("two")
+    cloud.layout(damaged.id).tags.write_text("{")
+    listing = cloud.provider.list()
+    assert [one.id for one in listing.instances] == [whole.id]
+    assert [one.scope.rpartition("/")[2] for one in listing.unanswered] == [damaged.id]
+    for call in (cloud.provider.get, cloud.provider.timer, lambda id_: cloud.provider.tag(id_, {"a": "b"})):
+        with pytest.raises(ProviderUnavailable, match=damaged.id):
+            call(damaged.id)
+    cloud.provider.terminate(damaged.id)
+    assert [one.id for one in cloud.provider.list().instances] == [whole.id]
+
+
 def test_a_forbidden_directory_is_a_matter_of_permission(tmp_path):
     with pytest.raises(AuthFailed, match="may not write"), system_errors(tmp_path):
         raise PermissionError(13, "Permission denied", str(tmp_path))
