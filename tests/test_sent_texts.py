@@ -44,7 +44,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "agent, as what it means": "d3afe5a7cfec7ee8400d53aafe53add4c9703674ba9bae085bc41f485c2913fd",
     "agent, as Python 3.11 writes it": "2edce07b588764353c2b73f59a334ae42699d44c9947afe039dcd71f3e3d7e4c",
     "agent's own.py": "9b68a4774eb464ab7e53a9e33fc6187fa50d4f25d80e589d1c71e3b5fe90b00f",
-    "program on a host (ssh)": "1a79e15455e2ff5dbb91be2453ca932c2186c2e5069d287738c81fa809e956b7",
+    "program on a host (ssh)": "4ece74df9f95546d40c31172a3cd2d3873470e3b7eed2ca59928909f29ddd48a",
     "program that runs JupyterLab": "c17cb7801f2cfb1bc092c3149c57b750836b606e076535ac9f7d819ae5e8e275",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
     "program that looks after a node's engine": "f3546b26a204f8145ac93b8f5e21b7a810a51aa4725a607f6bd13572441338e1",

@@ -11,7 +11,8 @@ NAME.alive     locked by what was started as NAME (agent, on_start) for as long 
 environment    the variables of all that is started from this machine, for sh; `login` sets them in each login
 
 A kill at any point leaves nothing half done: what is accepted is written first, then done by `complete_pending`, which
-every later call runs before its own work. The answer is the one line of output that begins with ANSWER_PREFIX.
+every later call but `terminate` runs before its own work. The answer is the one line of output that begins with
+ANSWER_PREFIX.
 """
 
 from __future__ import annotations
@@ -722,7 +723,10 @@ def answer(verb: str, body: dict[str, Any]) -> dict[str, Any]:
         gpu_use = {"used": gpus_in_use(read_cards(QUICK_QUERY_TIMEOUT_S, machine_processes))} if verb == "look" else {}
         CALLER_CLOCK_OFFSET["apart"] = clock_offset(body)
         with exclusive_lock():
-            complete_pending()
+            if verb == "terminate":  # nothing is started again for that: a full disk would keep the machine
+                remove_leftovers()
+            else:
+                complete_pending()
             return {**VERBS[verb](body), **gpu_use, "here": this_computer(), "kept": REMAINING_FILES}
     except Fault as fault:
         return {"fault": fault.kind, "said": str(fault)}

@@ -206,6 +206,17 @@ def test_a_full_disk_is_named_with_what_to_do(there, of):
     assert fault.next == "Free some space there, then try again."
 
 
+def test_a_full_disk_keeps_no_machine_whose_agent_has_died(there, of, monkeypatch):
+    made(there, authorized=True, boots=1, spawned=1, revivals=0, boot=of.boot_id(), boot_at=7.0, keys=[])
+
+    def save(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setitem(there, "save", save)
+    assert "fault" not in of.answer("terminate", {"id": RECORD["id"]})
+    assert not of.ROOT.exists()
+
+
 # -- what runs
 
 
