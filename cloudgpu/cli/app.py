@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from itertools import pairwise
 from typing import Any
 
 from cloudgpu.cli import interrupt
@@ -168,7 +167,8 @@ def wants_json(args: list[str]) -> bool:
     own_args = args[: args.index("--")] if "--" in args else args
     if own_args and own_args[0] in ("exec", "ssh", "run"):
         return False
-    pairs = pairwise(own_args)
-    return any(option in ("-o", "--output") and option_value == "json" for option, option_value in pairs) or any(
-        word in ("-ojson", "-o=json", "--output=json") for word in own_args
-    )
+    import re  # --help does without
+
+    # Also as the last of several letters: `-yo json`.
+    option = r"(?:--output[=\0]|-[a-zA-Z]*o[=\0]?)"
+    return re.search(rf"(?:^|\0){option}json(?:\0|$)", "\0".join(own_args)) is not None

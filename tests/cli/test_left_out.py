@@ -74,6 +74,12 @@ def test_an_empty_name_is_not_that_of_the_only_machine(line, capsys, words):
     assert "No machine is called ''" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("options", [["-y", "-o", "json"], ["-yo", "json"], ["-yojson"]])
+def test_an_error_is_json_however_the_short_options_are_joined(capsys, line, options):
+    assert run(["down", "nobody", *options]) == 7
+    assert json.loads(capsys.readouterr().out)["error"]["field"] == "name"
+
+
 @pytest.mark.parametrize("word", ["stop", "down"])
 def test_what_ends_the_only_machine_names_it_and_asks(line, word):
     launch(line, "fox")
