@@ -129,7 +129,7 @@ class AwsServer:
             self.model.settle()
 
     def dwell(self, **seconds: float) -> None:
-        """Let states last on its clock: pending, stopping, shutting_down, terminated, creating, snapshot.
+        """Let states last on its clock: pending, stopping, shutting_down, terminated, creating, deleting, snapshot.
 
         `math.inf` is until `finish`.
         """

@@ -17,11 +17,14 @@ class Disk(Volume):
     """A disk that takes its time to be made."""
 
     making = False
+    deleting = False
     unseen = False
     unseen_attachment = False
 
     @property
     def status(self) -> str:
+        if self.deleting:
+            return "deleting"
         return "creating" if self.making else super().status
 
 
@@ -49,6 +52,18 @@ class Volumes(EC2Response):
         self.model.later(f"{volume.id} is seen", "unseen", lambda: setattr(volume, "unseen", False))
         if key[2]:
             self.model.made(key, asked, volume.id)
+        return result
+
+    def delete_volume(self) -> ActionResult:
+        """Delete a free disk; it is shown in state `deleting` for as long as the server says.
+
+        Belief: until it is gone, CreateVolume with its token answers it, as it does for any disk that the token made.
+        """
+        volume = self.ec2_backend.volumes.get(self._get_param("VolumeId"))
+        result = super().delete_volume()
+        if self.model.dwell_s.get("deleting"):
+            self.ec2_backend.volumes[volume.id], volume.deleting = volume, True
+            self.model.later(volume.id, "deleting", lambda: self.ec2_backend.volumes.pop(volume.id))
         return result
 
     def describe_volumes(self) -> ActionResult:

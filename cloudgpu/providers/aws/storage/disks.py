@@ -28,7 +28,6 @@ from cloudgpu.providers.aws.client import (
 from cloudgpu.providers.aws.compute.listing import describe_raw
 from cloudgpu.providers.aws.compute.translate import our_tags, tag_list, tags_of
 from cloudgpu.providers.aws.errors import code_of
-from cloudgpu.providers.shared.calls import retry
 from cloudgpu.providers.shared.errors import Tolerating
 from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, volume_in_use_error
 
@@ -111,8 +110,8 @@ def is_shared(tags: Mapping[str, str]) -> bool:
     return TAG_CLUSTER in tags and TAG_NODE not in tags
 
 
-def _with_index(raw: Raw, index_by_volume: int) -> Raw:
-    return {**raw, "Tags": tag_list(tags_of_node(tags_of(raw), index_by_volume))}
+def _with_index(raw: Raw, launch_index: int) -> Raw:
+    return {**raw, "Tags": tag_list(tags_of_node(tags_of(raw), launch_index))}
 
 
 def _attached_machines(raw: Raw) -> Iterator[str]:
@@ -233,7 +232,7 @@ def tag_specifications(kinds: Sequence[str], tags: Mapping[str, str], name: str)
 DATA_DEVICE = "/dev/sdf"  # the first that AWS names for data; on the machine it is an NVMe device with the volume's id
 POLL_PAUSE_S, MAX_POLLS = 1.0, 120  # until a volume is attached
 MAX_POLLS_OF_NEW = 30  # until a volume that was just made is surely shown: EC2 is eventually consistent
-_MAX_GENERATIONS = 100  # of tokens for one name: AWS remembers a token for a day after its volume was deleted
+_MAX_GENERATIONS = 99  # of tokens for one name: AWS remembers a token for a day after its volume was deleted
 
 
 def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
@@ -276,7 +275,7 @@ def _create_volume(aws: Aws, region: str, zone: str, volume: Volume, tags: Mappi
     AWS remembers a token even after its volume was deleted: then the token of the next generation is tried.
     """
     size_gb = size_to_make(volume, zone)
-    for generation in range(1, _MAX_GENERATIONS):
+    for generation in range(1, _MAX_GENERATIONS + 1):
         token = digest("volume", tags.get(TAG_LEDGER, ""), volume.name, zone, str(generation))[:48]
         try:
             return _create_with_token(aws, region, zone, size_gb, tags, token)
@@ -300,21 +299,33 @@ def _create_with_token(aws: Aws, region: str, zone: str, size_gb: int, tags: Map
 
 
 def _wait_for_disk(aws: Aws, region: str, native_id: str) -> Raw:
-    """Return a disk as soon as AWS shows it: one that was just made, and is not shown yet, is not made again."""
-    return retry(
-        lambda: _read_volume(aws, region, native_id),
-        MAX_POLLS_OF_NEW + 1,
-        after=lambda error: isinstance(error, InstanceNotFound),
-        pause=lambda _tries: aws.pause(POLL_PAUSE_S),
-    )
+    """Return a disk as soon as AWS shows it: one that was just made, and is not shown yet, is not made again.
+
+    Raises InstanceNotFound for one that is not shown in time, and at once for one that is shown as deleted.
+    """
+    raw = _describe_volume(aws, region, native_id)
+    for _ in range(MAX_POLLS_OF_NEW):
+        if raw is not None:
+            break
+        aws.pause(POLL_PAUSE_S)
+        raw = _describe_volume(aws, region, native_id)
+    return _check_exists(raw, native_id)
 
 
 def _read_volume(aws: Aws, region: str, native_id: str) -> Raw:
-    found = describe(aws, "DescribeVolumes", region, Filters=[{"Name": "volume-id", "Values": [native_id]}])
-    if not found or found[0]["State"] in _DELETED_STATES:
+    return _check_exists(_describe_volume(aws, region, native_id), native_id)
+
+
+def _describe_volume(aws: Aws, region: str, native_id: str) -> Raw | None:
+    filters = [{"Name": "volume-id", "Values": [native_id]}]
+    return next(iter(describe(aws, "DescribeVolumes", region, Filters=filters)), None)
+
+
+def _check_exists(raw: Raw | None, native_id: str) -> Raw:
+    if raw is None or raw["State"] in _DELETED_STATES:
         message = f"The volume {native_id} is not there."
         raise InstanceNotFound(message, field="--volume", value=native_id, next="Run the same up again.")
-    return found[0]
+    return raw
 
 
 def attachment_of(raw: Raw) -> Raw | None:

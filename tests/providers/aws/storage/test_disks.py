@@ -305,6 +305,22 @@ def test_a_volume_that_cannot_be_seen_at_once_is_waited_for_and_not_made_again(a
     assert sum(call.action == "CreateVolume" for call in aws.calls) == 1
 
 
+def test_a_volume_that_is_shown_as_deleted_is_not_waited_for(aws, tmp_path, ec2):
+    pauses = []
+    cloud = account(tmp_path, pause=pauses.append)
+    aws.dwell(deleting=600)
+    id_ = machine()
+    look(ec2, own(id_))
+    old = cloud.attach(id_, Volume("data", 10), DATA)
+    ec2.detach_volume(VolumeId=own(old.id), InstanceId=own(id_))
+    cloud.remove(old)
+    pauses.clear()
+    new = cloud.attach(id_, Volume("data", 10), DATA)
+    assert (new.attached_to, new.id == old.id) == (id_, False)
+    assert sum(call.action == "CreateVolume" for call in aws.calls) == 3  # the token of the deleted one, and the next
+    assert pauses == []
+
+
 def test_an_attachment_that_cannot_be_seen_at_once_is_not_requested_without_a_pause(aws, tmp_path, ec2):
     cloud = account(tmp_path, pause=aws.advance)
     id_ = machine()
