@@ -62,15 +62,18 @@ def check_readable(policies: Mapping[str, ChosenPolicy]) -> None:
 
 
 def unresolved_policies(policies: Mapping[str, ChosenPolicy], machines: Sequence[Machine]) -> tuple[str, ...]:
-    """Return a sentence for each policy that cannot be resolved: for its machines, only the lease counts."""
-    errors = {policy.name: policy.problem for policy in policies.values() if policy.policy is None}
-    machines_by_policy: dict[str, list[str]] = {name: [] for name in errors}
+    """Return a sentence for each problem of a policy that cannot be resolved: for its machines, only the lease counts.
+
+    Policies of one name may have several problems: the terms of each machine have a text of their own.
+    """
+    machines_by_problem: dict[tuple[str, str], list[str]] = {}  # by the policy's name and its problem
     for machine in machines:
-        if policies[machine.id].policy is None:
-            machines_by_policy[policies[machine.id].name].append(machine.name)
+        chosen = policies[machine.id]
+        if chosen.policy is None:
+            machines_by_problem.setdefault((chosen.name, chosen.problem), []).append(machine.name)
     return tuple(
-        f"{errors[name]}: only the lease counts for {first_few(machine_names, MAX_NAMES)}"
-        for name, machine_names in machines_by_policy.items()
+        f"{problem}: only the lease counts for {first_few(machine_names, MAX_NAMES)}"
+        for (_, problem), machine_names in machines_by_problem.items()
     )
 
 

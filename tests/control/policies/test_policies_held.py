@@ -6,12 +6,14 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.config.policies.chosen import unresolved_policies
 from cloudgpu.control.inventory.sync import refresh, sync_all
 from cloudgpu.control.lifecycle.lease import hold_caveat, plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.policies.commands import explain_policy
 from cloudgpu.control.policies.resolve import limits_of, policies_of, policy_of
+from cloudgpu.core.model.facts import Terms, TermsText
 from cloudgpu.core.policies.policy import RuleAction, agent_policy
 from cloudgpu.core.policies.schedule import next_scheduled_end
 from cloudgpu.core.values.times import from_iso
@@ -98,6 +100,17 @@ def test_a_broken_file_is_told_from_one_that_is_not_there(lab):
     held = policy_of(lab.session, row)
     assert held.policy is None
     assert (held.read_error.exit_code, held.read_error.field) == (2, "own.yaml:3: schedule.off")
+
+
+def test_each_reason_for_which_policies_of_one_name_cannot_be_resolved_is_said(lab):
+    def under(name, key):
+        terms = Terms("elsewhere", TermsText("", f"{key}: 1", "UTC"), (), "1.5")
+        return lab.up(name=name).machine._replace(policy="mine", terms=terms)
+
+    rows = [under("one", "x"), under("two", "y"), under("three", "x")]
+    first, second = unresolved_policies(policies_of(lab.session, rows), rows)
+    assert first.endswith("x is not a known key: only the lease counts for one, three")
+    assert second.endswith("y is not a known key: only the lease counts for two")
 
 
 def test_one_policy_may_be_named_for_all(lab):
