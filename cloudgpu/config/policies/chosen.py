@@ -120,8 +120,8 @@ def chosen_policies(
         if cache_key not in chosen_by_facts:
             chosen = (
                 choose_policy(home, machine, policy_name)
-                if home_files_apply or machine.policy
-                else _policy_of_others(policy_name)
+                if home_files_apply or machine.policy or policy_name is not None
+                else _policy_of_others()
             )
             if uses_stored_terms:
                 policy = _chosen_by_terms(machine, published, home, limits_by_home_files[False])
@@ -166,10 +166,10 @@ def policy_by_terms(
     return policy or load_policy(name, tz=home.tz)
 
 
-def _policy_of_others(policy_name: str | None) -> Chosen:
+def _policy_of_others() -> Chosen:
     """Return the policy of another owner's machine whose policy is not known; this home's choices do not apply."""
     return Chosen(
-        policy_name or FALLBACK_POLICY,
+        FALLBACK_POLICY,
         f"nobody knows what it was launched under, and it is somebody else's: {FALLBACK_POLICY}",
     )
 

@@ -130,6 +130,17 @@ def test_a_text_that_cannot_be_read_here_leaves_the_lease_and_ends_no_pass(team)
     assert [one.rule for one in found.decisions if one.name == "work"] == [Rule.NONE]
 
 
+def test_a_policy_that_is_named_for_all_is_the_reason_also_for_anothers_machine_of_an_unknown_launch(team):
+    ada, bo, _ = team.values()
+    ada.up(name="work")
+    machine = ada.machine("work")._replace(policy="", policy_by=None, terms=None)
+    held = policy_of(bo.session, machine, "nightly")
+    assert (held.policy.name, held.why) == ("nightly", "--policy nightly")
+    held = policy_of(bo.session, machine)
+    assert held.policy.name == "default"
+    assert held.why == "nobody knows what it was launched under, and it is somebody else's: default"
+
+
 def moved(person, name, *prices):
     row = person.machine(name)
     for nanos in prices:
