@@ -26,6 +26,7 @@ _TABLE_ASSIGNMENT = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
 _BLOCK_BEGIN = re.compile(r"# cloudgpu begin: (.*) \(cloudgpu cron remove takes it out\)")
 # Words of a shell command after which a program's name may stand.
 _WORDS_BEFORE_PROGRAM = ("&&", "||", ";", "|", "env", "exec", "nice", "nohup", "chronic")
+_VERB = re.compile("[a-z][a-z-]*")
 _DEFAULT_PATH = "/usr/bin:/bin"  # of a job of cron's that names none
 
 
@@ -139,15 +140,28 @@ def _split_words(command: str) -> list[str]:
 
 
 def _is_program(words: list[str], index: int) -> bool:
-    """Say whether this word is cloudgpu itself, or the Python that runs it; not an argument of another program."""
+    """Say whether this word is cloudgpu itself, or the Python that runs it; not an argument of another program.
+
+    Behind a program that runs others (`timeout 600 /opt/cloudgpu reap`), it is cloudgpu by its path and a verb after
+    it.
+    """
     # A variable's value may end in /cloudgpu, as the default home does. What follows `sh -c` is a command.
-    if ASSIGNMENT.fullmatch(words[index]) and not re.fullmatch("-[a-z]*c", "".join(words[:index][-1:])):
+    is_command_text = bool(re.fullmatch("-[a-z]*c", "".join(words[:index][-1:])))
+    if ASSIGNMENT.fullmatch(words[index]) and not is_command_text:
         return False
     name = os.path.basename(words[index])  # noqa: PTH119  (a word of a shell, not a path yet)
-    if words[index] == "cloudgpu":
-        word_before = next((word for word in reversed(words[:index]) if not ASSIGNMENT.fullmatch(word)), "&&")
-        return word_before in _WORDS_BEFORE_PROGRAM
-    return name == "cloudgpu" or (name.startswith("python") and words[index + 1 : index + 3] == ["-m", "cloudgpu"])
+    if name != "cloudgpu":
+        return name.startswith("python") and words[index + 1 : index + 3] == ["-m", "cloudgpu"]
+    word_before = next((word for word in reversed(words[:index]) if not ASSIGNMENT.fullmatch(word)), "&&")
+    if word_before in _WORDS_BEFORE_PROGRAM:
+        return True
+    return words[index] != "cloudgpu" and (is_command_text or _has_verb(words[index + 1 :]))
+
+
+def _has_verb(words: list[str]) -> bool:
+    """Say whether the first of these words that is no option looks like a verb of cloudgpu."""
+    first_word = next((word for word in words if not word.startswith("-")), "")
+    return bool(_VERB.fullmatch(first_word))
 
 
 def _find_fault(scheduled: ScheduledCommand, clock: Any) -> tuple[str, str] | None:
