@@ -177,9 +177,14 @@ def _find_fault(scheduled: ScheduledCommand, clock: Any) -> tuple[str, str] | No
 
 
 def _has_program(scheduled: ScheduledCommand) -> bool:
+    """Say whether the job's program is there, or may be: where only a shell knows the place, it counts as there."""
     if "/" in scheduled.program:
-        return "$" in scheduled.program or os.access(scheduled.program, os.X_OK)
-    return shutil.which(scheduled.program, path=scheduled.environment.get("PATH", _DEFAULT_PATH)) is not None
+        is_exact = scheduled.program.startswith("/") and "$" not in scheduled.program
+        return not is_exact or os.access(scheduled.program, os.X_OK)
+    path = scheduled.environment.get("PATH", _DEFAULT_PATH)
+    # A shell expands the PATH of the command itself; cron and systemd expand nothing in theirs.
+    is_expanded = re.search(r"[$~]", path) and re.search(r"\bPATH=", scheduled.line)
+    return bool(is_expanded) or shutil.which(scheduled.program, path=path) is not None
 
 
 def _ledger_fault(scheduled: ScheduledCommand, home: Path, clock: Any) -> str | None:

@@ -69,3 +69,21 @@ def test_a_directory_of_the_programs_name_is_not_the_program(tables, command):
 )
 def test_a_program_is_found_behind_what_runs_it(tables, command):
     assert programs(tables([f"0 * * * * {command}"])) == ["/opt/cloudgpu"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "~/bin/cloudgpu reap",
+        "cd /srv && bin/cloudgpu reap",
+        "PATH=$HOME/bin:$PATH cloudgpu reap",
+        "PATH=~/bin cloudgpu reap",
+    ],
+)
+def test_a_program_whose_place_only_the_shell_knows_is_not_said_to_be_gone(tables, command):
+    assert faults(tables([f"0 * * * * {command}"])) == []
+
+
+def test_cron_expands_no_variable_in_its_own_assignments(tables):
+    """crontab(5): "the value string is not parsed for environmental substitutions or replacement of variables"."""
+    assert faults(tables(["PATH=$HOME/bin", "0 * * * * cloudgpu reap"])) == ["its program cloudgpu is not there"]
