@@ -27,6 +27,7 @@ _BLOCK_BEGIN = re.compile(r"# cloudgpu begin: (.*) \(cloudgpu cron remove takes 
 # Words of a shell command after which a program's name may stand.
 _WORDS_BEFORE_PROGRAM = ("&&", "||", ";", "|", "env", "exec", "nice", "nohup", "chronic")
 _VERB = re.compile("[a-z][a-z-]*")
+_EXEC_PREFIXES = "-@:+!|"  # before the program of ExecStart=, in any order: systemd.service(5)
 _DEFAULT_PATH = "/usr/bin:/bin"  # of a job of cron's that names none
 
 
@@ -113,9 +114,8 @@ def _unit_commands(text: str) -> Iterator[ScheduledCommand]:
             )
             variables |= {assignment[1]: assignment[2] for assignment in assignments if assignment}
         elif line.startswith("ExecStart="):
-            yield from _read_command(
-                "systemd", line, line.partition("=")[2].replace("%%", "%"), variables, is_ours=is_ours
-            )
+            command = line.partition("=")[2].lstrip(_EXEC_PREFIXES).replace("%%", "%")
+            yield from _read_command("systemd", line, command, variables, is_ours=is_ours)
             is_ours = False
 
 

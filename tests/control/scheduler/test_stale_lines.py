@@ -87,3 +87,10 @@ def test_a_program_whose_place_only_the_shell_knows_is_not_said_to_be_gone(table
 def test_cron_expands_no_variable_in_its_own_assignments(tables):
     """crontab(5): "the value string is not parsed for environmental substitutions or replacement of variables"."""
     assert faults(tables(["PATH=$HOME/bin", "0 * * * * cloudgpu reap"])) == ["its program cloudgpu is not there"]
+
+
+@pytest.mark.parametrize("prefix", ["-", "@", ":", "+", "!", "!!", "-+"])
+def test_systemds_prefixes_are_no_part_of_the_program(tables, tmp_path, prefix):
+    environ = tables(service=[f"ExecStart={prefix}{tmp_path}/cloudgpu reap"])
+    assert programs(environ) == [f"{tmp_path}/cloudgpu"]
+    assert faults(environ) == []
