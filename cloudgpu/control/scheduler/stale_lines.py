@@ -86,7 +86,7 @@ def _crontab_commands(text: str) -> Iterator[ScheduledCommand]:
     table_variables: dict[str, str] = {}
     is_ours = False
     for line in text.splitlines():
-        if line.startswith("#") or not line.strip():
+        if line.lstrip().startswith("#") or not line.strip():
             is_ours = bool(_BLOCK_BEGIN.fullmatch(line)) or (is_ours and not line.startswith("# cloudgpu end: "))
             continue
         assignment = _TABLE_ASSIGNMENT.fullmatch(line)

@@ -94,3 +94,7 @@ def test_systemds_prefixes_are_no_part_of_the_program(tables, tmp_path, prefix):
     environ = tables(service=[f"ExecStart={prefix}{tmp_path}/cloudgpu reap"])
     assert programs(environ) == [f"{tmp_path}/cloudgpu"]
     assert faults(environ) == []
+
+
+def test_a_comment_with_blanks_before_it_is_no_job(tables):
+    assert programs(tables(["  # 0 * * * * /opt/cloudgpu reap", "\t#0 * * * * /opt/cloudgpu reap"])) == []
