@@ -189,7 +189,7 @@ def _collect(api: _JupyterApi, channels: WebSocket, request_id: str) -> CellResu
     text, status, is_idle = "", "", False
     while not (status and is_idle):
         channels.settimeout(api.seconds_left())
-        message = json.loads(channels.recv())
+        message = _read_message(channels.recv())
         if message.get("parent_header", {}).get("msg_id") != request_id:
             continue
         message_type, content = message["header"]["msg_type"], message["content"]
@@ -198,6 +198,18 @@ def _collect(api: _JupyterApi, channels: WebSocket, request_id: str) -> CellResu
             status = content["status"]
         is_idle = is_idle or (message_type == "status" and content["execution_state"] == "idle")
     return CellResult(text, status == "ok")
+
+
+def _read_message(frame: str | bytes) -> Any:
+    """Return the message of a frame, without the buffers of one that has any: that comes as a binary frame.
+
+    Its layout is that of `serialize_binary_message` in jupyter_server: the number of parts, the offset of each, all
+    as 4 bytes; then the parts, of which the first is the message as JSON and the others are its buffers.
+    """
+    if isinstance(frame, str):
+        return json.loads(frame)
+    begin, end = (int.from_bytes(frame[index : index + 4], "big") for index in (4, 8))
+    return json.loads(frame[begin:end])
 
 
 def _output_text(message_type: str, content: dict[str, Any]) -> str:

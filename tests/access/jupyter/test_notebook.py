@@ -56,6 +56,16 @@ def test_what_a_cell_shows_is_text(lab):
     assert result == CellResult("<IPython.core.display.HTML object>\n", ok=True)
 
 
+@pytest.mark.parametrize("buffers", ["[b'\\xff' * 9]", "[b'', b'{}']"])
+def test_a_message_with_buffers_as_widgets_send_it_is_read_too(lab, buffers):
+    content = {"data": {"text/plain": "a widget"}, "metadata": {}}
+    sent = (
+        f"kernel.session.send(kernel.iopub_socket, 'display_data', {content}, kernel.get_parent(), buffers={buffers})"
+    )
+    result = _run(lab, f"kernel = get_ipython().kernel; {sent}; print('ran')")
+    assert result == CellResult("a widget\nran\n", ok=True)
+
+
 def test_much_output_comes_whole(lab):
     result = _run(lab, "for n in range(20000): print(n)")
     assert result.text == "".join(f"{n}\n" for n in range(20000))
