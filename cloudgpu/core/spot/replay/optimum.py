@@ -86,6 +86,8 @@ class _Search:
         self.tick, self.changeover, self.work, deadline = (
             round(hours * _MS_PER_H) for hours in (job.tick_h, job.changeover_h, job.work_h, job.deadline_h)
         )
+        # A job that just fits may not fit any more with each of its times rounded.
+        deadline = max(deadline, self.work + self.changeover)
         self.slack = deadline - self.work
         self.ticks = ceil(deadline / self.tick)
         self.zones = [bytes(zone[: self.ticks]).ljust(self.ticks, b"\0") for zone in zones]

@@ -74,3 +74,11 @@ def test_the_hours_of_the_optimum_make_its_cost(seed):
 def test_a_plain_case_costs_what_one_can_reckon(zone, cost):
     job = SpotJob(2, 3, TICK, 0.1, 1.0, 3.0)
     assert optimum(job, [bytes(map(int, zone))]).cost == pytest.approx(cost)
+
+
+@pytest.mark.parametrize(("work_ms", "changeover_ms"), [(3_600_000.6, 360_000.6), (7_200_000.5, 0.4)])
+def test_a_job_without_slack_is_found_also_in_fractions_of_a_millisecond(work_ms, changeover_ms):
+    work_h, changeover_h = work_ms / 3_600_000, changeover_ms / 3_600_000
+    job = SpotJob(work_h, work_h + changeover_h, TICK, changeover_h, 1.0, 3.0)
+    found = optimum(job, [bytes(16)])
+    assert found.cost == pytest.approx(job.on_demand_only, abs=1e-5)
