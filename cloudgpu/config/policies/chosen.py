@@ -163,7 +163,7 @@ def policy_by_terms(
 ) -> FoundPolicy:
     """Return the policy of a machine's launch before limits: published, else that of its terms, else shipped."""
     policy = published_policy(published, name) or policy_of_terms(terms, name, launched_here=launched_here)
-    return policy or load_policy(name, tz=home.tz)
+    return policy or load_policy(name, tz=terms.tz or home.tz)
 
 
 def _policy_of_others() -> Chosen:

@@ -182,14 +182,16 @@ def terms_for_launch(home: HomeTerms, policy: FoundPolicy, published: Mapping[st
     """Return the terms of a launch from this home under this policy.
 
     Their `policy` is None for a shipped policy, its `place` None for a published one. `price_jump` is the home's
-    setting, so that an alert has one threshold in all homes.
+    setting, so that an alert has one threshold in all homes; `tz`, too, so that a shipped schedule has one clock.
     """
+    policy_text = _policy_text(home, policy, published)
     limits = [_terms_text(directory / LIMITS_FILE) for directory in home.search]
     return Terms(
         home.id,
-        _policy_text(home, policy, published),
+        policy_text,
         tuple([one for one in limits if one is not None]),
         home.price_jump,
+        home.tz if policy_text is None else None,
     )
 
 
@@ -216,10 +218,12 @@ def current_terms(home: HomeTerms, machine: Machine) -> Terms:
     stored_texts = {not_none(one.place): one for one in terms.limits}
     read_texts = {path: _terms_text(Path(path)) for path in dict.fromkeys([*stored_texts, own_limits])}
     limits = [text or (None if path == own_limits else stored_texts[path]) for path, text in read_texts.items()]
+    policy_text = _current_policy_text(home, machine, terms)
     return terms._replace(
-        policy=_current_policy_text(home, machine, terms),
+        policy=policy_text,
         limits=tuple([one for one in limits if one is not None]),
         price_jump=home.price_jump,
+        tz=home.tz if policy_text is None else None,
     )
 
 

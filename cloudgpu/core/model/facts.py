@@ -353,13 +353,15 @@ class TermsText(NamedTuple):
 class Terms(NamedTuple):
     """The texts of the policy and limits of a machine, as the home (its id) that launched it last read them.
 
-    `policy` None: one that cloudgpu ships. `price_jump` is that home's setting, a factor as text.
+    `policy` None: one that cloudgpu ships; `tz` is then the time zone of schedules that name none. `price_jump` is that
+    home's setting, a factor as text.
     """
 
     home: str
     policy: TermsText | None
     limits: tuple[TermsText, ...]
     price_jump: str
+    tz: str | None = None
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
@@ -370,6 +372,7 @@ class Terms(NamedTuple):
             None if policy is None else TermsText.of(policy),
             tuple(map(TermsText.of, record["limits"])),
             record["price_jump"],
+            record.get("tz"),
         )
 
     def record(self) -> TermsRecord:

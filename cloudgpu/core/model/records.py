@@ -188,6 +188,7 @@ class TermsRecord(TypedDict):
     policy: PolicyTextRecord | None
     limits: list[TextRecord]
     price_jump: str
+    tz: NotRequired[str]
 
 
 class ClusterRecord(TypedDict):

@@ -43,7 +43,7 @@ class TeamFile(SqliteFile):
 class Colleague(Lab):
     """Somebody of the team: `name` is the user of the database, `owner` what their settings say."""
 
-    settings_more = ""
+    settings_more, tz = "", "UTC"
 
     def __init__(self, root, monkeypatch, name, clock=None, owner=""):
         self.name, self.owner, self.root, self.shared_clock = name, owner or f"{name}@lab.org", root, clock
@@ -66,7 +66,7 @@ class Colleague(Lab):
         return session
 
     def settings(self, more):
-        (self.home / "config.toml").write_text(f'provider = "fake"\nowner = "{self.owner}"\n{more}')
+        (self.home / "config.toml").write_text(f'provider = "fake"\nowner = "{self.owner}"\ntz = "{self.tz}"\n{more}')
 
     def write(self, name, text):
         path = self.home / "policies" / f"{name}.yaml"

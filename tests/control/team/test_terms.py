@@ -59,6 +59,23 @@ def test_a_shipped_policy_stays_what_it_is_where_a_colleague_has_a_file_of_that_
     assert policy_of(team["bo"].session, team["bo"].machine("bos")).policy.idle.after == 10 * MIN
 
 
+def test_a_shipped_schedule_goes_by_the_clock_of_the_home_that_launched(team):
+    """A colleague's reaper ended a machine in Seoul at 19:00 of its own UTC, 04:00 at night there."""
+    ada, bo, pia = team.values()
+
+    def zones():
+        return [policy_of(one.session, one.machine("work")).policy.schedules[0].tz for one in (ada, bo, pia)]
+
+    ada.tz = "Asia/Seoul"
+    ada.session = ada.opened()
+    ada.up(name="work", policy="nightly")
+    assert zones() == ["Asia/Seoul"] * 3
+    ada.tz = "Asia/Tokyo"
+    ada.session = ada.opened()
+    ada.pass_()
+    assert zones() == ["Asia/Tokyo"] * 3
+
+
 def test_the_limits_of_the_launchers_home_hold_in_every_home(team):
     ada, bo, _ = team.values()
     ada.write("limits", "idle_after: 30m\n")
