@@ -1,7 +1,7 @@
 """Looks up the image and volume of a launch in the fake cloud, and stores the orphans that launches leave.
 
 A launch needs to know the zone of its image and volume, and whether the image can be used. Launches leave one key pair
-per ledger and region. Addresses, interfaces, groups and requests exist only if a test has added them.
+per ledger and region. Addresses, interfaces, groups and spot requests exist only if a test has added them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,13 @@ def placement_constraint(cloud: Cloud, setup: Setup, requirements: Requirements,
         name = volume.tags[TAG_VOLUME]
         _check_place("--volume", name, volume.zone, requirements.zone)
         _check_place("--volume", name, volume.region, requirements.region)
-        if image is not None:
-            _check_place("--image", image.full_name, image.region, volume.region)
+        if image is not None and image.region != volume.region:
+            raise InvalidRequest(
+                f"The image {setup.image} is in {image.region}, and the volume {name} is in {volume.zone}.",
+                field="--volume",
+                value=name,
+                next="Leave one of them out, or make the image in the volume's region.",
+            )
         return PlacementConstraint(volume.region, volume.zone, f"the volume is in {volume.zone}")
     if image is not None:
         _check_place("--image", str(setup.image), image.region, requirements.region)
@@ -93,7 +98,7 @@ def _attached_resources(setup: Setup) -> list[AttachedResource]:
 def _find_image_or_refuse(cloud: Cloud, name_or_id: str) -> FakeResource:
     image = find_image(cloud, name_or_id)
     if image is None:
-        names = [resource.full_name for resource in cloud.resources.values()]
+        names = [resource.full_name for resource in cloud.resources.values() if resource.kind is Kind.IMAGE]
         raise invalid_request(
             "--image",
             name_or_id,

@@ -113,6 +113,28 @@ def test_an_image_lies_in_its_region(cloud):
     assert (made.region, refused.value.field) == ("north", "--image")
 
 
+def test_an_image_and_a_volume_of_two_regions_cannot_be_used_together(cloud):
+    made = launch(cloud)
+    cloud.save_image(made.id, "kept", made.tags)
+    south = pick(cloud.available(Requirements(region="south")).items)
+    wanted = make_attempt(south, now=cloud.clock(), host_key=HOST_KEY, key="far")
+    there = cloud.launch(wanted, deadline=wanted.expires)
+    cloud.attach(there.id, Volume("data", 5), there.tags)
+    with pytest.raises(InvalidRequest, match="image kept is in north, and the volume data is in south") as refused:
+        cloud.placement_constraint(Setup(image="kept", volume=Volume("data")), Requirements())
+    assert refused.value.next == "Leave one of them out, or make the image in the volume's region."
+
+
+def test_an_image_in_the_making_is_not_suggested_for_itself(cloud):
+    made = launch(cloud)
+    cloud.take(made.id)
+    (disk,) = cloud.resources().items
+    assert cloud.save_image(disk.id, "kept", made.tags).kind is Kind.SNAPSHOT
+    with pytest.raises(InvalidRequest) as refused:
+        cloud.placement_constraint(Setup(image="kept"), Requirements())
+    assert refused.value.message == "there is no image kept"
+
+
 def test_a_hidden_region_keeps_its_leftovers_to_itself_and_is_named(cloud):
     launch(cloud)
     cloud.hide("north")
