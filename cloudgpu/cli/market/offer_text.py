@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 NO_CENTS_FROM = Decimal(1000)  # dollars
 CENTS_ONLY_FROM = 10  # dollars an hour; smaller prices have four digits
-_MARKS = "+<?~!"  # the first of these that applies is shown
+_MARKS = (
+    "+<?~!"  # the first that applies is shown: + < of attached costs, the others as in `cli.render.confidence_mark`
+)
 # What replaces a speed that was not measured, with its mark.
 SPEED_BASIS_MARKS = {"memory bandwidth": "bw", "tensor TFLOPs": "tf", "dense tensor TFLOPs": "tf", "FP32 TFLOPs": "fp"}
 _REQUIREMENTS = {

@@ -55,7 +55,7 @@ def restore_missing_events(session: Session, job_id: str) -> bool:
 
 
 def snapshots_of_unknown_jobs(session: Session, known: Container[str]) -> set[str]:
-    """Return the snapshots of jobs with a directory in this home that are not closed, and not among these ids.
+    """Return the snapshots (of the files that were submitted) of open jobs in this home that are not among these ids.
 
     They are in another ledger, or this one was restored from a backup.
     """

@@ -68,8 +68,8 @@ def pin_shared(session: Session, machine: Machine) -> bool:
 def _shared_host_keys(session: Session, machine: Machine) -> list[str]:
     """Return the host keys that were shared together with access for this home's key, the latest last.
 
-    In a team only the shares of the machine's owner, of whoever launched it, and of payers count. The machine's first
-    event in the ledger says who owns it: a later one may be forged.
+    In a team only the shares of the machine's owner, of whoever launched it, and of payers (who administer the lab's
+    budgets) count. The machine's first event in the ledger says who owns it: a later one may be forged.
     """
     events, fingerprint = list(session.ledger.events(machine.id)), own_key(session).fingerprint
     shares = [

@@ -84,7 +84,7 @@ def build_why_document(session: Session, machine: Machine, *, is_live: bool) -> 
     views = with_cluster_activity(
         [_view(node, policies[node.id], sources[node.id], answers.get(node.id), now) for node in nodes], now
     )
-    machines = cluster_nodes(session, views, include_busy=False)
+    machines = cluster_nodes(session, views, include_locked=False)
     decisions = decide(views, _budget_stops(session, nodes), now, interval=RUN_INTERVAL, machines=machines)
     view, decision = next(pair for pair in zip(views, decisions, strict=True) if pair[0].machine.id == machine.id)
     source = sources[machine.id]

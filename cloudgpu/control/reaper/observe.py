@@ -277,10 +277,10 @@ Decide = Callable[
 ]  # decides on views, given all nodes of their clusters
 
 
-def cluster_nodes(session: Session, views: Sequence[MachineView], *, include_busy: bool = True) -> list[Machine]:
+def cluster_nodes(session: Session, views: Sequence[MachineView], *, include_locked: bool = True) -> list[Machine]:
     """Return all nodes of the clusters of these machines by the ledger, ended ones too.
 
-    Without `include_busy`, not of a cluster that a running command has locked: it may still be launching.
+    Without `include_locked`, not of a cluster that a running command has locked: it may still be launching.
     """
     cluster_ids = {view.machine.cluster.id for view in views if view.machine.cluster is not None}
     if not cluster_ids:
@@ -290,7 +290,7 @@ def cluster_nodes(session: Session, views: Sequence[MachineView], *, include_bus
         for machine in session.ledger.machines()
         if machine.cluster is not None and machine.cluster.id in cluster_ids
     ]
-    if include_busy:
+    if include_locked:
         return machines
     locked_names = {name for name in map(lock_of, machines) if session.is_locked(name)}
     return [machine for machine in machines if lock_of(machine) not in locked_names]

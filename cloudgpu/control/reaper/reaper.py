@@ -328,7 +328,7 @@ def _decide(session: Session, options: ReapOptions, snapshot: Snapshot) -> _Eval
             views_to_decide, stops, now, interval=options.interval, max_idle_stops=max_stops, machines=machines
         )
 
-    decisions = decide_again(views, cluster_nodes(session, views, include_busy=False))
+    decisions = decide_again(views, cluster_nodes(session, views, include_locked=False))
     return _Evaluation(snapshot, policies, views, reports, statuses, decide_again, decisions, duplicates)
 
 

@@ -18,7 +18,7 @@ from cloudgpu.core.model.identity import (
     identity_region,
     is_local_or_ssh_host,
     may_be_ssh_host,
-    recorded_identity_region,
+    recorded_identity_key,
 )
 from cloudgpu.core.model.machine import Machine, sync_subject_of
 from cloudgpu.core.values.times import from_iso
@@ -37,7 +37,7 @@ class AccountScope:
     """The identity of an account, region by region: an answer of its provider covers the machines of no other account.
 
     A region may be a computer with an identity of its own. `error` is why the identity of a region is not known;
-    `is_queried` says whether every queried region was answered, if with an error.
+    `is_queried`: at least one query has come to its end, with identities or errors.
     """
 
     def __init__(self, session: SessionBase, account: str) -> None:
@@ -166,7 +166,7 @@ def account_name_here(session: SessionBase, machine: Machine, identities: Region
     unknown_error: CloudgpuError | None = None
     current_name, candidates = _names_and_candidates(session, machine)
     for account in candidates:
-        answer = (identities and identities.get(recorded_identity_region(account, machine))) or _identity_or_error(
+        answer = (identities and identities.get(recorded_identity_key(account, machine))) or _identity_or_error(
             session, account, machine.region
         )
         if isinstance(answer, CloudgpuError):
@@ -217,7 +217,7 @@ def _identities_of(session: SessionBase, machines: Sequence[Machine]) -> RegionI
     """Query in parallel the identities of the accounts that are most likely these machines'."""
     one_per_account = {_recorded_account(machine): machine for machine in machines}.values()
     region_by_account = {
-        recorded_identity_region(account, machine): machine.region
+        recorded_identity_key(account, machine): machine.region
         for machine in one_per_account
         for account in _likely_accounts(session, machine)
     }
@@ -354,7 +354,8 @@ def unqueried_accounts(
 
 def _is_only_there(session: SessionBase, machines: Iterable[Machine]) -> bool:
     """Say whether these are local machines of another computer, or of another person's home on this one."""
-    ours = f"{session.location[0]}/"
+    this_computer, *_ = session.location
+    ours = f"{this_computer}/"
     return all(
         machine.identity is not None
         and machine.identity.kind == LOCAL
@@ -411,7 +412,8 @@ def candidate_accounts(session: SessionBase, machine: Machine) -> list[str]:
 def _names_and_candidates(session: SessionBase, machine: Machine) -> tuple[str, list[str]]:
     """Return the current name of a machine's account, and the accounts here that may be it, that of this name first."""
     current_name = current_account_name(session, machine)
-    session.account(current_name)  # a cloud's name may mean an account that is not in config.toml
+    # A cloud's name may mean an account that is not in config.toml: this adds it to the settings.
+    session.account(current_name)
     accounts = session.settings.accounts
     same_provider = sorted(name for name, configured in accounts.items() if configured.provider == machine.provider)
     return current_name, [current_name] * (current_name in same_provider) + [

@@ -41,9 +41,9 @@ def instance_observed(
 ) -> Draft:
     """Return the line that says how the provider reports this machine now.
 
-    `before` is what else is known of the time before its end, `resized` its new type if that has changed. `machine` is
-    its record: the line is about that one even if its tags were removed, and keeps its last activity if the provider
-    reports none.
+    `before` says, for an end, when the machine was last seen to exist and to be billed. `resized` is its new type if
+    that has changed. `machine` is its record: the line is about that one even if its tags were removed, and keeps its
+    last activity if the provider reports none.
     """
     body: bodies.InstanceObserved = {
         "provider_id": instance.id,
@@ -168,7 +168,8 @@ def traffic_observed(
 ) -> Draft:
     """Return the line of the bytes that a machine sent from `since` to `until`; `counted` is all it ever counted.
 
-    `received` is what it received meanwhile, where that costs.
+    `stored_as` is the catalogue's name of what is billed, as for a disk. `received` is what it received meanwhile,
+    where that costs.
     """
     fields = {"bytes_out": sent, "since": since, "until": until, "counted": counted, "stored_as": stored_as, **rate}
     body = cast("bodies.TrafficObserved", fields)
@@ -388,7 +389,7 @@ def one_per_machine(
 ) -> tuple[list[Instance], list[Unanswered]]:
     """Return one instance per id of a machine: preferably one that exists, and that the ledger has recorded.
 
-    The second list has an `Unanswered` for each further instance that exists under the same id.
+    The second list has an `Unanswered` for each further instance that exists under the same id; its scope is that id.
     """
 
     def preference(instance: Instance) -> tuple[bool, bool]:

@@ -18,7 +18,9 @@ from cloudgpu.core.values.times import iso
 
 Record = dict[str, Any]
 State = dict[str, Any]
-Cuts = dict[str, dict[str, str]]  # by when a machine was missed, and by key of a usage: when it was billed again
+# When usages began again that a listing had missed: the outer key is the time of that listing, the inner one the key
+# of the usage. The usage before was billed until then at most.
+Cuts = dict[str, dict[str, str]]
 
 _LAUNCH_FIELDS = (
     "key request name provider account region zone instance_type market accelerators price owner project "

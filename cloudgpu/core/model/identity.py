@@ -107,8 +107,8 @@ def identity_region(region: str | None, kind: str) -> str:
     return (region or "") if kind == SSH_HOST else ""
 
 
-def recorded_identity_region(account: str, machine: Machine) -> tuple[str, str | None]:
-    """Return the account of a machine and the region to which its identity is limited, None for the whole account."""
+def recorded_identity_key(account: str, machine: Machine) -> tuple[str, str | None]:
+    """Return the key of a machine's identity: its account, and its region if each has its own identity, else None."""
     return account, machine.region if may_be_ssh_host(machine) else None
 
 

@@ -51,7 +51,7 @@ class Ownership(NamedTuple):
 
 
 class PriceSubject(NamedTuple):
-    """What is needed to know which price holds since when."""
+    """Those fields of a `Machine` by which it is known which price holds since when."""
 
     id: str
     intended_at: str

@@ -30,7 +30,7 @@ from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.values.times import from_iso, iso
 
-Sample = dict[str, Any]
+Sample = dict[str, Any]  # as `agent_status.Sample`: `t` is its end in epoch seconds, `s` how many seconds it covers
 DAY_S = 86400.0
 WORK_PAUSE_S = 600.0  # seconds: work that pauses for no longer is one piece of work
 SAME_WORK_GAP_S = 60.0  # seconds: work that begins so soon after an end was under way

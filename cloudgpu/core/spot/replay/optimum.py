@@ -115,9 +115,9 @@ class _Search:
         machines = list(zip(tick_costs, availability, after, strict=False))
         for index in reversed(range(self.ticks)):
             least, next_tick = idle[index + 1], index + 1
-            for run, up, values in machines:
+            for tick_cost, up, values in machines:
                 if up[index]:
-                    values[index] = cost_if_kept = values[next_tick] + run
+                    values[index] = cost_if_kept = values[next_tick] + tick_cost
                     least = min(least, cost_if_kept + start_cost)
                 else:
                     values[index] = inf
@@ -189,9 +189,9 @@ class _Search:
 
     def _within_limit(self, index: int, state: int, labels: list[_Label], limit: float) -> list[_Label]:
         """Return the labels whose lower bound is within the limit."""
-        work_done = self.work - index * self.tick
+        work_left = self.work - index * self.tick  # with no time lost so far
         for price, after in self.bounds:
-            max_cost = limit - after[state][index] - price * work_done
+            max_cost = limit - after[state][index] - price * work_left
             labels = [label for label in labels if label[1] + price * label[0] <= max_cost]
         return labels
 

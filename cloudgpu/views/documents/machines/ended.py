@@ -70,4 +70,4 @@ class DownDocument(TypedDict):
     queried: list[AccountAnswer]
     """With `--all`: the accounts that were queried."""
     not_queried: list[UnansweredScope]
-    """Clouds that config.toml does not name: credentials were found here, and do not open them."""
+    """Clouds that config.toml does not name and that refused the credentials found here."""
