@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 
 from cloudgpu.control.inventory.retention import resources_in_region, resources_of
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, stop_unrecorded
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.events.observations import is_too_recent
+from cloudgpu.core.events.observations import is_too_recent, not_before
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.model.machine import Machine, command_name, may_run_text
 from cloudgpu.core.resources.retention import is_of_earlier_life
@@ -45,12 +46,12 @@ def terminate_without_ledger(
     provider = session.provider_of(machine)
     why = "the ledger cannot be written" if isinstance(error, LedgerUnavailable) else error.message.rstrip(".")
     session.report(f"{machine.name}: {why}; ending the machine all the same")
-    ids = _provider_ids(session, provider, machine, error)
+    ids, began = _provider_ids(session, provider, machine, error), session.clock()
     refused = {id_: refusal for id_ in ids if (refusal := _request_end(provider, id_)) is not None}
     errors = list(refused.values())
     for id_ in (id_ for id_ in ids if id_ not in refused):
         try:
-            _wait_until(session, machine, partial(_is_gone, session, provider, machine, id_), why)
+            _wait_until(session, machine, partial(_is_gone, session, provider, machine, id_, began), why)
         except CloudgpuError as unproved:
             errors.append(unproved)
     for later_error in errors[1:]:
@@ -126,17 +127,19 @@ def _wait_until(session: Session, machine: Machine, is_done: Callable[[], bool],
     )
 
 
-def _is_gone(session: Session, provider: Provider, machine: Machine, instance_id: str) -> bool:
+def _is_gone(session: Session, provider: Provider, machine: Machine, instance_id: str, began: datetime) -> bool:
     """Return whether an instance has ended. Request that again until it ends: a request may have been lost.
 
-    A cloud that does not show a new instance yet ends nothing, and calls that no error.
+    A cloud that does not show a new instance yet ends nothing, and calls that no error. `began` is when its end was
+    first requested: where this clock is behind the launch's record, its age is measured from then.
     """
     try:
         state = provider.get(instance_id).state
         if state in (State.STOPPING, State.TERMINATED):
             return state is State.TERMINATED
     except InstanceNotFound:
-        if not is_too_recent(machine, provider.token_rule.not_found_proves_end_after, session.clock()):
+        proves_after, now = provider.token_rule.not_found_proves_end_after, session.clock()
+        if now - began >= proves_after or not is_too_recent(machine, proves_after, not_before(machine, now)):
             return True
     provider.terminate(instance_id)
     return False

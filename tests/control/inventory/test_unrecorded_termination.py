@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import resource
+from datetime import timedelta
 
 import pytest
 
 from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded, terminate_without_ledger
 from cloudgpu.core.model.instances import State
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, RateLimited
 from tests.control.inventory.test_shared_ledger import Laptop
 
@@ -60,3 +62,16 @@ def test_an_end_without_an_answer_is_requested_again(lab, method):
     with pytest.raises(EndedUnrecorded):
         raise terminate_without_ledger(lab.session, row, LedgerUnavailable("It is full."), with_retained=True)
     assert lab.machines() == []
+
+
+@pytest.mark.parametrize("options", ["", "lag_s = 60"])
+def test_an_end_is_proved_though_the_clock_is_behind_the_record_of_the_launch(make_lab, options):
+    lab = make_lab(options)
+    row = lab.up(name="fox").machine
+    ahead = iso(lab.clock() + timedelta(hours=2))  # another computer's clock
+    lab.cloud.terminate(row.provider_id)
+    lab.cloud.fail_next("get", InstanceNotFound("unknown", field="id", value=row.provider_id), times=1000)
+    began = lab.clock()
+    with pytest.raises(EndedUnrecorded):
+        raise terminate_without_ledger(lab.session, row._replace(intended_at=ahead), LedgerUnavailable("It is full."))
+    assert lab.clock() - began < timedelta(minutes=2)
