@@ -141,7 +141,11 @@ def _is_gone(session: Session, provider: Provider, machine: Machine, instance_id
         proves_after, now = provider.token_rule.not_found_proves_end_after, session.clock()
         if now - began >= proves_after or not is_too_recent(machine, proves_after, not_before(machine, now)):
             return True
-    provider.terminate(instance_id)
+    try:
+        provider.terminate(instance_id)
+    except EndRefused as refusal:
+        stop_unrecorded(provider, instance_id, refusal)
+        raise
     return False
 
 

@@ -10,7 +10,7 @@ import pytest
 from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded, terminate_without_ledger
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.values.times import iso
-from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, RateLimited
+from cloudgpu.errors import EndRefused, InstanceNotFound, LedgerUnavailable, ProviderUnavailable, RateLimited
 from tests.control.inventory.test_shared_ledger import Laptop
 
 CLOUDS = 40_000  # bytes: the file of the fake cloud is a fifth of that, the ledger's is larger by then
@@ -75,3 +75,13 @@ def test_an_end_is_proved_though_the_clock_is_behind_the_record_of_the_launch(ma
     with pytest.raises(EndedUnrecorded):
         raise terminate_without_ledger(lab.session, row._replace(intended_at=ahead), LedgerUnavailable("It is full."))
     assert lab.clock() - began < timedelta(minutes=2)
+
+
+def test_a_machine_whose_repeated_end_is_refused_is_requested_to_stop(lab):
+    row = lab.up(name="fox").machine
+    lab.cloud.fail_next("terminate", ProviderUnavailable("silence"))
+    lab.cloud.fail_next("terminate", EndRefused("It is locked.", lifts="unlock it"))
+    with pytest.raises(EndRefused) as raised:
+        terminate_without_ledger(lab.session, row, LedgerUnavailable("It is full."))
+    assert "It was asked to stop instead." in raised.value.message
+    assert lab.machines() == []
