@@ -18,7 +18,7 @@ from functools import partial
 
 from cloudgpu.control.inventory.shared import delete_shared_resources, delete_unused_shared
 from cloudgpu.control.inventory.stop_proof import request_until_confirmed
-from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
+from cloudgpu.control.inventory.unrecorded_termination import end_unrecorded_launch
 from cloudgpu.control.network.host_keys import pin_launch_key
 from cloudgpu.control.pricing.price_history import reported_price_events
 from cloudgpu.control.session.session import Session, living_machines
@@ -144,7 +144,8 @@ def send_saved_call(
 
     Raises the provider's errors; one of `closing_errors` means that no machine was launched, and the attempt is closed
     as refused. If a refused launch has left a machine and the provider has ended it, that is recorded as launched and
-    ended, and NoCapacity is raised.
+    ended, and NoCapacity is raised. If the ledger cannot record the machine, it is ended: raises EndedUnrecorded, or
+    StopUnproved if that failed.
     """
     pin_launch_key(session, attempt)
     wait_for_cleanup(session, deadline)
@@ -180,7 +181,7 @@ def _send(
         session.ledger.append([made_event, *price, *_launched_events(attempt.machine, instance, now)])
     except LedgerUnavailable as error:  # a machine without a record would cost money unseen, so it is ended again
         launched = None if recorded is None else recorded._replace(provider_id=instance.id)
-        raise error if launched is None else terminate_without_ledger(session, launched, error) from error
+        raise error if launched is None else end_unrecorded_launch(session, launched, error) from error
     if instance.state is State.TERMINATED and (instance.reason or "").startswith(REFUSED_PREFIX):
         raise NoCapacity(not_none(instance.reason).removeprefix(REFUSED_PREFIX), field="offer", value=instance.zone)
     return instance

@@ -35,6 +35,32 @@ class EndedUnrecorded(LedgerUnavailable):
     """The machine has ended, and that could not be recorded."""
 
 
+def end_unrecorded_launch(session: Session, machine: Machine, error: LedgerUnavailable) -> EndedUnrecorded:
+    """End a machine that was just launched, as `terminate_without_ledger`, and return the error to raise.
+
+    Raises StopUnproved or EndRefused for whatever prevents the end: an AuthFailed would read as a refused launch, after
+    which the next offer is tried.
+    """
+    try:
+        return terminate_without_ledger(session, machine, error)
+    except EndRefused as refusal:
+        refusal.message = f"{machine.name} {may_run_text(machine)}: it was not ended: {refusal.message}"
+        remedy = (refusal.next or "Lift that at its provider").rstrip(".")
+        refusal.next = f"{remedy}; then: cloudgpu down {command_name(machine)}"
+        raise
+    except StopUnproved:
+        raise
+    except CloudgpuError as end_error:
+        hint = f"Run: cloudgpu down {command_name(machine)}"
+        raise StopUnproved(
+            f"{machine.name} {may_run_text(machine)}: it could not be ended ({end_error.message.rstrip('.')}), and the "
+            "ledger cannot be written.",
+            field="name",
+            value=machine.name,
+            next=f"{end_error.next} {hint}" if end_error.next else hint,
+        ) from error
+
+
 def terminate_without_ledger(
     session: Session, machine: Machine, error: CloudgpuError, *, with_retained: bool = False
 ) -> EndedUnrecorded:

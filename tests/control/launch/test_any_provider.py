@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from datetime import timedelta
 
 import pytest
@@ -25,11 +26,13 @@ from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     AuthFailed,
     BudgetRefused,
+    EndRefused,
     InvalidRequest,
     LaunchUncertain,
     NoCapacity,
     ProviderUnavailable,
     QuotaExceeded,
+    StopUnproved,
 )
 from cloudgpu.testing import FAKE, write_plugin
 from tests.address_service import AddressService
@@ -434,3 +437,29 @@ def test_a_policy_of_ones_own_is_said_once_for_all_accounts(labs):
     with pytest.raises(InvalidRequest, match="owl") as refused:
         labs.prepare(policy="owl")
     assert refused.value.message.count("owl") == 1
+
+
+@pytest.mark.parametrize("refusal", [AuthFailed("not allowed"), NoCapacity("odd"), EndRefused("It is locked.")])
+def test_a_machine_that_can_be_neither_recorded_nor_ended_is_no_refusal_and_nothing_else_is_launched(labs, refusal):
+    soft, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill():  # 40 kB: the files of the clouds are smaller, the ledger's is larger by then
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, most))
+
+    def restore():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, most))  # the disk has room again
+        return refusal
+
+    prepared = labs.prepare()
+    labs.cheap.fail_next("launch", fill)
+    labs.cheap.fail_next("terminate", restore)
+    try:
+        with pytest.raises(StopUnproved) as raised:
+            launch(labs.session, prepared, wait=False)
+    finally:
+        restore()
+    (row,) = labs.session.ledger.machines()
+    assert raised.value.message.startswith(f"{row.name} may still be billed: it ")
+    assert refusal.message.rstrip(".") in raised.value.message
+    assert f"cloudgpu down {row.name}" in raised.value.next
+    assert [cloud.calls["launch"] for cloud in labs.clouds.values()] == [0, 0, 1]
