@@ -15,7 +15,7 @@ from cloudgpu.control.inventory.listing import build_machine_document
 from cloudgpu.control.inventory.local_files import clean_up, clean_up_local_files
 from cloudgpu.control.inventory.settle import settle, settle_abandoned_launches
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
+from cloudgpu.control.inventory.unrecorded_termination import end_unrecorded_launch
 from cloudgpu.control.launch.attempt import record_intents, send_all
 from cloudgpu.control.launch.budget_preview import launch_differences, sync_for_budgets
 from cloudgpu.control.launch.cluster import find_or_settle_node, living_nodes
@@ -254,7 +254,7 @@ def _wait_until_ready(session: Session, machine: Machine, *, already_existed: bo
         machine = attach_volume(session, machine)
         return wait_until_ready(session, machine) if wait else machine
     except LedgerUnavailable as error:
-        raise error if already_existed else terminate_without_ledger(session, machine, error) from error
+        raise error if already_existed else end_unrecorded_launch(session, machine, error) from error
     except CloudgpuError as error:
         # A machine whose firewall blocks only this client may work, so it is kept.
         if isinstance(error, Unreachable) and not isinstance(error, AccessBlocked):

@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.control.inventory.settle import settle_abandoned_launches
 from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded
 from cloudgpu.control.launch.launch import _wait_for_all
-from cloudgpu.errors import AuthFailed, LedgerUnavailable, QuotaExceeded, Unreachable
+from cloudgpu.errors import AuthFailed, LedgerUnavailable, QuotaExceeded, StopUnproved, Unreachable
 from tests.control.launch.test_together import shared, up
 
 CLOUDS = 40_000  # bytes: the file of the fake cloud is a fifth of that, the ledger's is larger by then
@@ -146,3 +146,19 @@ def test_no_node_runs_on_when_the_ledger_goes_away_while_one_comes_up(lab, disk)
         empty()
     assert [machine.id for machine in lab.machines()] == [nodes[0].provider_id]
     assert "train-2 was ended and nothing of it is left, but the ledger" in raised.value.message
+
+
+def test_no_node_runs_on_when_the_one_that_comes_up_can_be_neither_recorded_nor_ended(lab, disk):
+    fill, empty = disk
+    nodes = up(lab).nodes
+    lab.cloud.stop(nodes[0].provider_id)  # that it stopped cannot be recorded
+    fill()
+    lab.cloud.fail_next("terminate", AuthFailed("not allowed"))
+    try:
+        with pytest.raises(StopUnproved, match=r"train-0 may still be billed: .*\(not allowed\)") as raised:
+            _wait_for_all(lab.session, nodes, already_existed=False, wait=True)
+    finally:
+        empty()
+    assert lab.machines() == []
+    assert "train-3 was ended and nothing of it is left, but the ledger" in raised.value.message
+    assert "cloudgpu down train" in raised.value.next
