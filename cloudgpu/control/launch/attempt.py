@@ -14,7 +14,7 @@ from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, part
 from cloudgpu.control.budgets.admission import admit, append_if_admitted, check_credit, read_credit
 from cloudgpu.control.inventory.settle import NOT_LAUNCHED, send_saved_call, wait_for_cleanup
 from cloudgpu.control.inventory.shared import delete_unused_shared
-from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded, terminate_without_ledger
+from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded, end_unrecorded_launch
 from cloudgpu.control.lifecycle.lifecycle import end_locked
 from cloudgpu.control.network.host_keys import generates_host_key, pin_launch_key
 from cloudgpu.control.pricing.price_history import on_demand_of
@@ -33,7 +33,7 @@ from cloudgpu.core.model.offers import Offer, Price
 from cloudgpu.core.policies.guards import only_warns_to_keep_disk, subject_of_offer
 from cloudgpu.core.policies.policy import agent_policy
 from cloudgpu.core.values.naming import derived_key, lock_name
-from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.providers.abilities import KnowsHostKeys, Resolved, guards_record
 from cloudgpu.providers.attached_costs import added_costs
@@ -254,7 +254,9 @@ def _send_each(
                 _delete_unused_resources(session, attempt)
                 raise
             launched.append(recorded[attempt.machine]._replace(provider_id=instance.id))
-    except LedgerUnavailable as error:  # `send_saved_call` has ended the one that it launched last
+    except (LedgerUnavailable, StopUnproved) as error:  # `send_saved_call` has tried to end the one launched last
+        if _ledger_error(error) is None:
+            raise
         raise _end_all_unrecorded(session, launched, error) from error
 
 
@@ -298,19 +300,30 @@ def _send_in_one_call(
             raise _end_all_unrecorded(session, launched, error) from error
 
 
-def _end_all_unrecorded(session: Session, launched: Sequence[Machine], error: LedgerUnavailable) -> CloudgpuError:
-    """End every machine of a launch that the ledger cannot record, and return the error to raise."""
-    failures: list[CloudgpuError] = []
-    outcome: CloudgpuError = error
-    reason = error.__cause__ if isinstance(error, EndedUnrecorded) else error
-    reason = reason if isinstance(reason, LedgerUnavailable) else error
+def _end_all_unrecorded(session: Session, launched: Sequence[Machine], error: CloudgpuError) -> CloudgpuError:
+    """End every machine of a launch that the ledger cannot record, and return the error to raise.
+
+    `error` is the ledger's, or what became of the machine that was launched last: that it could not be ended comes
+    before the failures of the others.
+    """
+    failures: list[CloudgpuError] = [error] if isinstance(error, StopUnproved) else []
+    outcome, reason = error, not_none(_ledger_error(error))
     for machine in launched:
         try:
-            outcome = terminate_without_ledger(session, machine, reason)
+            outcome = end_unrecorded_launch(session, machine, reason)
         except CloudgpuError as end_error:  # the others have to be ended all the same
-            session.report(f"{machine.name} could not be ended ({end_error.message})")
+            session.report(end_error.message)
             failures.append(end_error)
     return failures[0] if failures else outcome
+
+
+def _ledger_error(error: BaseException | None) -> LedgerUnavailable | None:
+    """Return why the ledger could not be written when this error was raised; None if that is not its cause."""
+    found = None
+    while error is not None and (found is None or isinstance(found, EndedUnrecorded)):
+        found = error if isinstance(error, LedgerUnavailable) else found
+        error = error.__cause__
+    return found
 
 
 def _close_attempts(session: Session, attempts: Sequence[Attempt], outcome: Outcome, why: str) -> None:

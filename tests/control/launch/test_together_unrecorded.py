@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.control.inventory.settle import settle_abandoned_launches
 from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded
 from cloudgpu.control.launch.launch import _wait_for_all
-from cloudgpu.errors import AuthFailed, LedgerUnavailable, QuotaExceeded, StopUnproved, Unreachable
+from cloudgpu.errors import AuthFailed, EndRefused, LedgerUnavailable, QuotaExceeded, StopUnproved, Unreachable
 from tests.control.launch.test_together import shared, up
 
 CLOUDS = 40_000  # bytes: the file of the fake cloud is a fifth of that, the ledger's is larger by then
@@ -58,7 +58,7 @@ def test_every_machine_of_the_launch_is_ended_and_the_rows_are_settled_later(lab
 def test_one_that_cannot_be_ended_is_what_is_raised_and_the_others_are_ended_all_the_same(lab, full):
     lab.cloud.fail_next("terminate", AuthFailed("not allowed", field="credentials"))
     try:
-        with pytest.raises(AuthFailed):
+        with pytest.raises(StopUnproved, match=r"train-0 may still be billed: it could not be ended \(not allowed\)"):
             up(lab)
     finally:
         full()
@@ -146,6 +146,27 @@ def test_no_node_runs_on_when_the_ledger_goes_away_while_one_comes_up(lab, disk)
         empty()
     assert [machine.id for machine in lab.machines()] == [nodes[0].provider_id]
     assert "train-2 was ended and nothing of it is left, but the ledger" in raised.value.message
+
+
+@pytest.mark.parametrize("refusal", [AuthFailed("not allowed"), EndRefused("not allowed")])
+def test_the_nodes_before_one_that_can_be_neither_recorded_nor_ended_are_ended(make_lab, disk, refusal):
+    lab = make_lab('lacks = ["LaunchesTogether"]')
+    fill, empty = disk
+    lab.cloud.fail_next("launch", lambda: None, times=2)
+    lab.cloud.fail_next("launch", fill)
+    lab.cloud.fail_next("terminate", refusal)
+    lab.cloud.fail_next("terminate", AuthFailed("of another node"))
+    try:
+        with pytest.raises(StopUnproved) as raised:
+            up(lab)
+    finally:
+        empty()
+    assert raised.value.message.startswith("train-2 may still be billed: it ")
+    assert "not allowed" in raised.value.message
+    stopped = isinstance(refusal, EndRefused)  # then it was asked to stop
+    assert lab.cloud.calls["launch"] == 3
+    assert len(lab.machines()) == (1 if stopped else 2)
+    assert [one for one in lab.said if "train-0 may still be billed" in one and "(of another node)" in one]
 
 
 def test_no_node_runs_on_when_the_one_that_comes_up_can_be_neither_recorded_nor_ended(lab, disk):
