@@ -98,13 +98,13 @@ def resolve_before_end(session: Session, machine: Machine, *, deadline: datetime
     """Settle an attempt whose machine is to be ended: by a listing if that can tell, else by a replay.
 
     A replay that is refused for lack of capacity settles it, too. Raises LaunchUncertain if the replay is refused for
-    another reason and the listing cannot tell yet.
+    another reason and the listing cannot tell yet, and AuthFailed if the listing is refused, too.
     """
     try:
         return settle_by_listing(session, machine)
     except LedgerUnavailable:
         raise
-    except ProviderUnavailable:  # too early to tell, or no answer
+    except (AuthFailed, ProviderUnavailable):  # not permitted to list, too early to tell, or no answer
         with suppress(*NOT_LAUNCHED):
             settle(session, machine, deadline=deadline)
         machine = session.ledger.machine(machine.id) or machine

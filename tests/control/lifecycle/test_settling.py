@@ -284,6 +284,26 @@ def test_a_stop_of_a_launch_that_was_never_sent_sends_nothing_where_a_listing_ca
     assert (lab.cloud.calls["launch"], lab.rows(), lab.machines()) == (1, [], [])
 
 
+@pytest.mark.parametrize("end", [stop, terminate_one])
+def test_a_launch_of_unknown_outcome_is_sent_again_and_ended_where_its_listing_is_not_permitted(lab, end):
+    lab.cloud.lose_reply("launch")
+    with pytest.raises(ProviderUnavailable):
+        lab.up()
+    (row,) = lab.rows()
+    lab.cloud.fail_next("list", AuthFailed("not permitted to list"), times=9)
+    end(lab.session, row, why="test")
+    assert lab.session.ledger.machine(row.id).state in ("stopped", "terminated")
+
+
+def test_a_launch_that_can_be_neither_listed_nor_sent_again_stays_open(lab):
+    lost(lab)
+    lab.cloud.fail_next("list", AuthFailed("not permitted to list"), times=9)
+    lab.cloud.fail_next("launch", AuthFailed("not permitted to launch"))
+    with pytest.raises(AuthFailed, match="not permitted to list"):
+        stop(lab.session, lab.rows()[0], why="test")
+    assert lab.rows()[0].launch_status == "open"
+
+
 def test_ending_a_launch_for_which_there_is_no_capacity_now_succeeds(lab):
     lost(lab)
     lab.cloud.fail_next("launch", NoCapacity("none left"))
