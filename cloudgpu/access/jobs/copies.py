@@ -247,7 +247,9 @@ class FileReceiver:
         self._file.close()
         if self._digest.hexdigest() == file.sha256:
             self._part.chmod(file.mode | 0o600)
-            self._part.replace(target_path(self._root, file.path))
+            target = target_path(self._root, file.path)
+            _make_way_for_file(target)
+            self._part.replace(target)
         else:
             self.changed.append(file.path)
             self._part.unlink()
@@ -266,16 +268,26 @@ class FileReceiver:
         self._current = None
 
 
-def remove_outdated_links(root: Path, manifest: Manifest) -> None:
-    """Remove links of an earlier manifest where there is a directory now: its files would go to the link's target."""
+def make_way_for_directories(root: Path, manifest: Manifest) -> None:
+    """Remove links and files of an earlier manifest where there is a directory now; files would go to a link's target.
+
+    Raises InvalidRequest as `target_path`.
+    """
     with explain_disk_errors(root):
         for path in manifest.directories:
-            if (root / path).is_symlink():
-                (root / path).unlink()
+            directory = target_path(root, path)
+            if directory.is_symlink() or not directory.is_dir():
+                directory.unlink(missing_ok=True)
+
+
+def _make_way_for_file(path: Path) -> None:
+    """Remove a directory of an earlier manifest with its content; a link to one stays."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
 
 
 def make_links(root: Path, manifest: Manifest) -> None:
-    """Create the directories and links of a manifest; a link never replaces an existing file or directory.
+    """Create the directories and links of a manifest, also in place of files and directories of an earlier manifest.
 
     Raises InvalidRequest for a link that would lead out of `root`.
     """
@@ -289,10 +301,9 @@ def make_links(root: Path, manifest: Manifest) -> None:
                 raise InvalidRequest(
                     f"{link} would lead out of {root}.", field="results", value=path, next="Look at it on the machine."
                 )
-            if link.is_symlink():
-                link.unlink()
-            if not link.exists():
-                link.symlink_to(target)
+            _make_way_for_file(link)
+            link.unlink(missing_ok=True)
+            link.symlink_to(target)
 
 
 def local_files(root: Path) -> tuple[list[tuple[CopiedFile, Path]], list[tuple[str, str]]]:

@@ -20,9 +20,9 @@ from cloudgpu.access.jobs.copies import (
     is_same_file,
     local_files,
     make_links,
+    make_way_for_directories,
     read_files,
     read_manifest,
-    remove_outdated_links,
     transfer_ended_error,
 )
 from cloudgpu.access.jobs.program import RequestRefused, StreamFrames, run_request
@@ -229,7 +229,7 @@ class RemoteJob:
         """
         manifest, sent = self.manifest(), 0
         for _ in range(TRIES):
-            remove_outdated_links(local_dir, manifest)
+            make_way_for_directories(local_dir, manifest)
             copied = self.copy("results", manifest.files, local_dir, delivered)
             sent += copied.bytes
             make_links(local_dir, manifest)

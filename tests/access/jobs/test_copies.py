@@ -72,9 +72,9 @@ def test_a_directory_that_this_computer_refuses_to_look_into_is_named(tmp_path):
 
 
 def test_a_file_that_cannot_get_its_name_leaves_no_part_file(tmp_path):
-    (tmp_path / "taken" / "by a directory").mkdir(parents=True)
-    receiver = FileReceiver(tmp_path, [CopiedFile("taken", 1, 0o644, hashlib.sha256(b"x").hexdigest())])
-    with pytest.raises(InvalidRequest, match="cannot be written: is a directory"):
+    (tmp_path / "taken").write_text("by a file")
+    receiver = FileReceiver(tmp_path, [CopiedFile("taken/x", 1, 0o644, hashlib.sha256(b"x").hexdigest())])
+    with pytest.raises(InvalidRequest, match="cannot be written: file exists"):
         receiver.write(memoryview(b"x"))
     assert not receiver.close()
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]

@@ -165,6 +165,29 @@ def test_a_directory_in_place_of_an_earlier_link_comes_back_as_one(bench, tmp_pa
     assert (found, (here / "run" / "deep").exists()) == (["of the run", "of latest", "deep"], False)
 
 
+def test_what_was_something_else_at_an_earlier_fetch_comes_back_as_what_it_is_now(bench, tmp_path):
+    results, here, job = bench.file("work/results"), tmp_path / "here", RemoteJob(bench.connection, JOB, 1)
+    (results / "latest").mkdir(parents=True)
+    (results / "last").mkdir()
+    for name in ("latest/x", "last/x", "best", "all"):
+        (results / name).write_text("old")
+    job.fetch_results(here)
+    (results / "latest").rename(results / "run")
+    (results / "latest").symlink_to("run")
+    (results / "best").unlink()
+    (results / "best").symlink_to("run/x")
+    (results / "last" / "x").unlink()
+    (results / "last").rmdir()
+    (results / "last").write_text("new")
+    (results / "all").unlink()
+    (results / "all").mkdir()
+    (results / "all" / "x").write_text("new")
+    fetched = job.fetch_results(here)
+    assert (fetched.is_complete, fetched.links) == (True, ("best", "latest"))
+    assert [str((here / name).readlink()) for name in fetched.links] == ["run/x", "run"]
+    assert [(here / name).read_text() for name in ("run/x", "last", "all/x")] == ["old", "new", "new"]
+
+
 def test_results_that_lead_out_of_their_directory_are_named_and_not_sent(bench, tmp_path):
     (bench.home / "private").write_text("nobody's business")
     job = bench.start("cd results; ln -s $HOME/private out; ln -s $HOME all; mkfifo pipe; echo kept > kept")
