@@ -76,7 +76,7 @@ def exchange(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes], stder
             # The status may come long after the last byte: a command can close its output and run on.
             status = channel.recv_exit_status()
     except _LOST_WHILE_SENDING:
-        return None
+        status = -1
     if file_errors:
         raise file_errors[0]
     return None if status < 0 else status

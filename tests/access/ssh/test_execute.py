@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import io
@@ -140,6 +141,23 @@ def test_a_connection_that_breaks_while_the_end_of_input_is_sent_is_no_status(co
         channel.exec_command("cat")
         connection.transport.sock.shutdown(socket.SHUT_WR)
         assert exchange(channel, **streams) is None
+
+
+def test_a_file_that_could_not_be_read_is_an_error_also_where_the_connection_breaks_after_it(connection, streams):
+    class Unreadable(io.RawIOBase):
+        def read(self, size=-1):
+            raise OSError(errno.EIO, "Input/output error")
+
+    class Breaking(io.BytesIO):
+        def write(self, data):  # the first output comes after the end of the input
+            connection.transport.sock.shutdown(socket.SHUT_WR)
+            return super().write(data)
+
+    streams.update(stdin=Unreadable(), stdout=Breaking())
+    with connection.session() as channel:
+        channel.exec_command("cat; yes | head -c 10000000")
+        with pytest.raises(OSError, match="Input/output"):
+            exchange(channel, **streams)
 
 
 def test_the_channel_is_closed_when_the_output_could_not_be_written(connection, streams):
