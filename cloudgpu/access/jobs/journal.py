@@ -41,9 +41,12 @@ def read_journal(path: Path, ledger_id: str) -> list[Draft]:
 
 
 def snapshot_in_use(path: Path) -> str | None:
-    """Return the snapshot of a job, of whatever ledger, by its journal; None if it is closed or cannot be read."""
+    """Return the snapshot of a job, of whatever ledger, by its journal; None if it is closed or has no journal.
+
+    Raises the OSError with which reading a journal failed.
+    """
     snapshot = None
-    with suppress(OSError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         for text in path.read_bytes().splitlines():
             with suppress(ValueError, KeyError, TypeError):
                 record = json.loads(text)

@@ -118,7 +118,7 @@ def close_job(session: Session, job: Job, remote: RemoteJob | None, why: str) ->
     needed_snapshots = {
         other_job.spec["snapshot"] for other_job in jobs.values() if other_job.is_open and other_job.id != job.id
     }
-    needed_snapshots |= snapshots_of_unknown_jobs(session, jobs)
-    with suppress(InvalidRequest):  # a damaged list: the next job's end tries again
+    with suppress(InvalidRequest):  # a damaged list, or a journal that cannot be read: the next job's end tries again
+        needed_snapshots |= snapshots_of_unknown_jobs(session, jobs)
         remove(session.home.snapshots, needed_snapshots, taken_before=now.timestamp() - DAY_S)
     return [*drafts, job_events.job_closed(job.id, why, now)]

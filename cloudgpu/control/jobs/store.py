@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
-from cloudgpu.access.files import write_atomically
+from cloudgpu.access.files import explain_os_errors, write_atomically
 from cloudgpu.access.jobs.journal import append_to_journal, read_journal, snapshot_in_use
 from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.events.job_events import SUBJECT
@@ -57,10 +57,15 @@ def restore_missing_events(session: Session, job_id: str) -> bool:
 def snapshots_of_unknown_jobs(session: Session, known: Container[str]) -> set[str]:
     """Return the snapshots (of the files that were submitted) of open jobs in this home that are not among these ids.
 
-    They are in another ledger, or this one was restored from a backup.
+    They are in another ledger, or this one was restored from a backup. Raises InvalidRequest for one that cannot be
+    read: its snapshot is not known.
     """
     ids = {path.name for path in session.home.jobs.glob(f"{JOB_ID_PREFIX}*") if path.name not in known}
-    return set(filter(None, (snapshot_in_use(_journal(session, job_id)) for job_id in ids)))
+    snapshots: set[str | None] = set()
+    for journal in (_journal(session, job_id) for job_id in ids):
+        with explain_os_errors(journal):
+            snapshots.add(snapshot_in_use(journal))
+    return set(filter(None, snapshots))
 
 
 def _journal(session: Session, job_id: str) -> Path:

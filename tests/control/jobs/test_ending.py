@@ -100,6 +100,13 @@ def test_the_files_of_a_job_of_another_ledger_stay_until_it_is_closed(lab, job, 
         os.utime(manifest, (0, 0))
         close_job(lab.session, job, None, "its machine is gone")
         assert manifest.exists()
+        journal = lab.home / "jobs" / owl.id / "ledger.jsonl"
+        journal.rename(tmp_path / "moved")
+        journal.mkdir()  # nothing can be read there: whether the job is closed is not known
+        close_job(lab.session, job, None, "its machine is gone")
+        assert manifest.exists()
+        journal.rmdir()
+        (tmp_path / "moved").rename(journal)
         append(other, owl.id, [job_closed(owl.id, "", lab.clock())])
         close_job(lab.session, job, None, "its machine is gone")
         assert not manifest.exists()
