@@ -47,7 +47,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program on a host (ssh)": "4ece74df9f95546d40c31172a3cd2d3873470e3b7eed2ca59928909f29ddd48a",
     "program that runs JupyterLab": "c17cb7801f2cfb1bc092c3149c57b750836b606e076535ac9f7d819ae5e8e275",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
-    "program that looks after a node's engine": "f3546b26a204f8145ac93b8f5e21b7a810a51aa4725a607f6bd13572441338e1",
+    "program that looks after a node's engine": "0e69043b7681b718f2ff62e3bb6ce6ef98d1024198a24974c71a69eb95c1d03d",
     "command that looks after a node's engine": "daa68b740c8385dc6c408c01e715292d771de438186326f97af05458cb6a966e",
     "program that runs jobs": "ba82b55e3aca009ffa598db213cd14ec945fc440d4b82937c594d32e74f362d1",
     "program that takes a job through Slurm": "ded156c187259478d8c354767513f2e9f9601c230e20695bfd5c67cdb83db543",

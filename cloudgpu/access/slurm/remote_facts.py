@@ -21,7 +21,7 @@ from cloudgpu.access.slurm.remote_directories import home
 DAEMON_PATH = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 DEVICES = ".cloudgpu/gpu-devices"  # device files, one per line, for GPUs that are not /dev/nvidia0, 1, ...
 CLOUD_INIT_DIR = Path("/run/cloud-init")
-PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+PROC, CGROUPS, DEV = Path("/proc"), Path("/sys/fs/cgroup"), Path("/dev")
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 
@@ -60,34 +60,48 @@ def memory_limits_kib(proc: Path, cgroups: Path) -> list[int]:
     return limits
 
 
-def gpus() -> list[str]:
+def gpus(dev: Path = DEV) -> list[str]:
     """Return the device files of the GPUs that this user may use here, and that CUDA_VISIBLE_DEVICES lets it see."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     has_program = shutil.which("nvidia-smi", path=search_path())
     # It also creates the device files if no GPU was used since the boot.
-    listing = output(["nvidia-smi", "-L"]) if has_program else ""
+    listing = output(["nvidia-smi", "-L" if visible is None else "-q"]) if has_program else ""
+    listed = listed_gpus(listing)
     try:
         lines = (Path(home()) / DEVICES).read_text().splitlines()
-        device_files = [Path(line.strip()) for line in lines if line.strip()]
+        in_order = device_files = [Path(line.strip()) for line in lines if line.strip()]
     except OSError:
-        devices = [device for device in Path("/dev").iterdir() if re.fullmatch("nvidia[0-9]+", device.name)]
+        devices = [device for device in dev.iterdir() if re.fullmatch("nvidia[0-9]+", device.name)]
         device_files = sorted(devices, key=lambda device: int(device.name[6:]))
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        # nvidia-smi lists GPUs in the order of the PCI bus, which need not be that of these numbers.
+        in_order = [dev / f"nvidia{minor}" for _, minor in listed] or device_files
     if visible is not None:
-        indexes = visible_indexes(visible, listing, len(device_files))
-        device_files = [device for index, device in enumerate(device_files) if index in indexes]
+        indexes = visible_indexes(visible, [uuid for uuid, _ in listed], len(in_order))
+        visible_files = {in_order[index] for index in indexes}
+        device_files = [device for device in device_files if device in visible_files]
     return [str(device) for device in device_files if device.is_char_device()]
 
 
-def visible_indexes(visible: str, listing: str, count: int) -> set[int]:
+def listed_gpus(text: str) -> list[tuple[str, str]]:
+    """Return UUID and number of the device file of each GPU in what `nvidia-smi -q` printed; empty for an unknown one.
+
+    The number is its "Minor Number", by which the manual of nvidia-smi names the device file.
+    """
+    sections = re.split("^GPU ", text, flags=re.MULTILINE)[1:]
+    patterns = (r"^ +GPU UUID +: (\S+)$", r"^ +Minor Number +: ([0-9]+)$")
+    found = [[re.search(pattern, section, re.MULTILINE) for pattern in patterns] for section in sections]
+    return [(uuid[1] if uuid else "", minor[1] if minor else "") for uuid, minor in found]
+
+
+def visible_indexes(visible: str, uuids: list[str], count: int) -> set[int]:
     """Return which of `count` GPUs the value of CUDA_VISIBLE_DEVICES names, by index or by UUID or its begin.
 
-    As in CUDA, an entry that names none (-1, a part of a GPU) ends the list. `listing` is what `nvidia-smi -L` printed.
+    As in CUDA, an entry that names none (-1, a part of a GPU) ends the list. `uuids` are those of the GPUs, in order.
     """
-    uuids = re.findall(r"^GPU ([0-9]+): .*\(UUID: (\S+)\)$", listing, re.MULTILINE)
     indexes: set[int] = set()
     for entry in map(str.strip, visible.split(",")):
         is_index = re.fullmatch("[0-9]+", entry)
-        named = [int(entry)] if is_index else [int(index) for index, uuid in uuids if entry and uuid.startswith(entry)]
+        named = [int(entry)] if is_index else [n for n, uuid in enumerate(uuids) if entry and uuid.startswith(entry)]
         if len(named) != 1 or named[0] >= count:
             break
         indexes.add(named[0])

@@ -7,15 +7,23 @@ import pytest
 from cloudgpu.access.slurm.remote_facts import gpus, memory_mb
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full")  # stand-ins: device files that are on every computer
-LISTED = "".join(f"GPU {n}: Some GPU (UUID: GPU-{n}a-4f3e)\n" for n in range(3))
+MINORS = (2, 0, 1)  # of the GPUs in the order of the PCI bus, which may be another one: the driver numbers them
+SECTION = """GPU 00000000:{bus}1:00.0
+    Product Name                          : Some GPU
+    GPU UUID                              : GPU-{number}a-4f3e
+    Minor Number                          : {minor}
+    Processes                             : None
+"""
+LISTED = "".join(SECTION.format(bus=n + 1, number=n, minor=minor) for n, minor in enumerate(MINORS))
 
 
 @pytest.fixture
 def computer(tmp_path, monkeypatch):
-    """A computer with three GPUs; that `nvidia-smi -L` prints lines of this form is our belief."""
+    """A computer with three GPUs; that `nvidia-smi -q` prints sections of this form is our belief."""
     program = tmp_path / "bin/nvidia-smi"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\n[ "$*" = -L ] && printf "%s" "{LISTED}"\n')
+    program.write_text(f'#!/bin/sh\n[ "$*" = -q ] && cat {tmp_path}/listed\n')
+    (tmp_path / "listed").write_text(f"Attached GPUs                             : 3\n{LISTED}")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -44,6 +52,38 @@ def test_only_the_gpus_that_this_machine_may_use_are_its_own(computer, monkeypat
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert gpus() == [DEVICES[index] for index in indexes]
+
+
+@pytest.mark.parametrize(
+    ("visible", "numbers"),
+    [
+        (None, [0, 1, 2]),
+        ("GPU-0a-4f3e", [2]),
+        ("GPU-2a,GPU-1a", [0, 1]),
+        ("0,1", [0, 2]),
+    ],
+)
+def test_a_gpu_is_the_device_file_that_its_driver_gave_it(computer, tmp_path, monkeypatch, visible, numbers):
+    """By its place in the list Slurm would get the GPU of another user."""
+    (tmp_path / ".cloudgpu/gpu-devices").unlink()
+    (tmp_path / "dev").mkdir()
+    for number in range(3):
+        (tmp_path / f"dev/nvidia{number}").symlink_to("/dev/null")
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpus(tmp_path / "dev") == [f"{tmp_path}/dev/nvidia{number}" for number in numbers]
+
+
+@pytest.mark.parametrize("minor", ["N/A", "7"])
+def test_a_gpu_whose_device_file_is_not_known_is_left_out(computer, tmp_path, monkeypatch, minor):
+    (tmp_path / ".cloudgpu/gpu-devices").unlink()
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidia0").symlink_to("/dev/null")
+    (tmp_path / "listed").write_text(SECTION.format(bus=1, number=0, minor=minor))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0a-4f3e")
+    assert gpus(tmp_path / "dev") == []
 
 
 @pytest.mark.parametrize(
