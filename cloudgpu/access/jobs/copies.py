@@ -159,7 +159,7 @@ def explain_disk_errors(directory: Path) -> Iterator[None]:
             f"{error.filename or directory} cannot be written: {reason}. Nothing on the machine was removed.",
             field="results",
             value=str(directory),
-            next="Free space on this computer, then fetch again." if is_full else "Change its permissions, or move it.",
+            next="Free space on this computer." if is_full else "Change its permissions, or move it.",
         ) from error
 
 

@@ -64,9 +64,8 @@ def _stop_with_results(session: Session, job: Job, machine: Machine, error: Inva
         return
     with suppress(InvalidRequest):  # it can do neither: it waits for --results-wait
         stop_gang(session, machine, f"the results of {job.name} could not be fetched: {error.message}")
-        error.next = (
-            f"Make room, then: cloudgpu start {command_name(machine)}. Its results are fetched then, and it ends."
-        )
+        then = f"Once it runs again (cloudgpu start {command_name(machine)}), its results are fetched, and it ends."
+        error.next = " ".join(filter(None, (error.next, then)))
 
 
 def stop(session: Session, job: Job, machine: Machine, why: str) -> None:

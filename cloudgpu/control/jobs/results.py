@@ -56,7 +56,7 @@ def fetch_output(remote: RemoteJob, directory: Path) -> None:
             f"The output cannot be written to {directory}: {error.strerror}.",
             field="home",
             value=str(directory),
-            next="Free some space. The output is still on the machine.",
+            next="Free some space, or correct its permissions. The output is still on the machine.",
         ) from error
 
 
