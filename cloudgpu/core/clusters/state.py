@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 SINFO = "%N|%T|%E"  # name, state, why it is not up
 SQUEUE = "%i|%T|%r"  # id, state, why it waits
-USABLE_STATES = ("idle", "mixed", "allocated", "completing")
+# `planned`: idle, and the backfill scheduler has planned it for a waiting job.
+USABLE_STATES = ("idle", "planned", "mixed", "allocated", "completing")
 _RUNNING_STATES = ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")
 # Reasons that Slurm itself gives and a restart ends; a node with a person's reason is left as it is.
 SLURM_REASONS = (

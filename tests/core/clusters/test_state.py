@@ -30,6 +30,12 @@ def test_nodes_are_read_once_each_with_why_they_are_not_up():
     )
 
 
+def test_an_idle_node_that_is_planned_for_a_waiting_job_is_usable():
+    nodes = read_sinfo("train-0|planned|none\ntrain-1|mixed-|none\n")
+    assert missing_nodes(["train-0", "train-1"], nodes) == ()
+    assert SlurmState(answers=True, nodes=nodes).usable_nodes == 2
+
+
 def test_only_what_slurm_itself_put_out_of_use_is_taken_back():
     assert nodes_to_resume(read_sinfo(SINFO)) == ("train-2",)
 
