@@ -12,6 +12,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED_PREFIX = "CLOUDGPU_"  # of the variables that cloudgpu itself sets for the command
 _OPTION = "--env-file"
+_EXPORT = re.compile(r"^export\s+")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}  # after a backslash in double quotes; any other character is itself
 _QUOTED_VALUES = {
     "'": re.compile(r"'([^']*)'\s*(?:#.*)?"),
@@ -39,7 +40,7 @@ def read_env_file(path: Path) -> dict[str, str]:
 def parse_env_file(text: str, path: Path) -> dict[str, str]:
     """Return what the lines set, the last of each key; raise InvalidRequest that names file and line for a bad one."""
     variables = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip() and not line.lstrip().startswith("#"):
             key, value = _parse_line(line, number, path)
             variables[key] = value
@@ -65,7 +66,7 @@ def check_variable(key: str, option: str) -> None:
 
 
 def _parse_line(line: str, number: int, path: Path) -> tuple[str, str]:
-    key, equals, value = line.strip().removeprefix("export ").partition("=")
+    key, equals, value = _EXPORT.sub("", line.strip(), count=1).partition("=")
     if not equals or not VARIABLE.fullmatch(key.strip()):  # the line itself is not repeated: it may be a secret
         raise _env_file_error(f"Line {number} of {path} is not KEY=VALUE.", path, "For example WANDB_MODE=offline")
     check_variable(key.strip(), _OPTION)

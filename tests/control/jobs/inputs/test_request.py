@@ -211,6 +211,20 @@ URL=https://example.org/#top
     }
 
 
+@pytest.mark.parametrize("separator", ["\v", "\f", "\x1c", "\x1e", "\x85", "\u2028", "\u2029"])
+def test_only_a_line_feed_ends_a_line_of_a_file_of_variables(tmp_path, separator):
+    text = f"A='x{separator}y'\nB=x{separator}C=y\nD=1"
+    assert parse_env_file(text, tmp_path / ".env") == {"A": f"x{separator}y", "B": f"x{separator}C=y", "D": "1"}
+
+
+def test_export_may_stand_before_a_key_with_any_blanks(tmp_path):
+    assert parse_env_file("export\tA=1\n\texport  B=2\nexport=3", tmp_path / ".env") == {
+        "A": "1",
+        "B": "2",
+        "export": "3",
+    }
+
+
 @pytest.mark.parametrize("line", [PLANTED, f"A B={PLANTED}", f"A='{PLANTED}", f'A="{PLANTED}', f"=={PLANTED}"])
 def test_a_bad_line_is_named_by_its_number_and_never_shown(asked, line):
     file = asked.place / "job.env"
