@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +15,16 @@ _AWS_VARIABLES = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
-# Keys that make a profile of ~/.aws/config a credential; a region alone does not.
-_AWS_CREDENTIAL_KEYS = (
+# Keys that make a profile of ~/.aws/credentials or ~/.aws/config a credential; a region alone does not.
+_AWS_CREDENTIAL_KEYS = {
+    "aws_access_key_id",
     "credential_process",
     "login_session",
     "role_arn",
     "sso_account_id",
     "sso_session",
     "sso_start_url",
-)
+}
 _AZURE_SECRET_VARIABLES = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE")
 # Variables that show that a cloud is used, beside credentials: another API endpoint, or the identity of the machine.
 _CLOUD_VARIABLES = {
@@ -69,16 +71,20 @@ def _aws(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
         if environ.get(name):
             yield Credential("aws", name, "environment")
     credentials_file = Path(environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / ".aws" / "credentials").expanduser()
-    for profile in _ini_keys(credentials_file):
-        yield Credential("aws", f"profile {profile}", str(credentials_file))
+    for profile, keys in _ini_keys(credentials_file).items():
+        if keys & _AWS_CREDENTIAL_KEYS:
+            yield Credential("aws", f"profile {profile}", str(credentials_file))
     config_file = Path(environ.get("AWS_CONFIG_FILE") or home / ".aws" / "config").expanduser()
     for section, keys in _ini_keys(config_file).items():
-        if section.split()[0] in ("default", "profile") and keys & {*_AWS_CREDENTIAL_KEYS, "aws_access_key_id"}:
+        if section.split()[0] in ("default", "profile") and keys & _AWS_CREDENTIAL_KEYS:
             yield Credential("aws", f"profile {section.removeprefix('profile').strip()}", str(config_file))
 
 
 def _ini_keys(file: Path) -> dict[str, set[str]]:
-    """Return the sections of an INI file with the names of their keys. Values, which are secret, are dropped."""
+    """Return the sections of an INI file with the names of their keys, in lower case, each before the first `=` or `:`.
+
+    Values, which are secret, are dropped.
+    """
     keys: dict[str, set[str]] = {}
     section = ""
     try:
@@ -89,8 +95,8 @@ def _ini_keys(file: Path) -> dict[str, set[str]]:
                     section = str(shown(text[1 : text.index("]")].strip()))
                     if section:
                         keys[section] = set()
-                elif section in keys and "=" in text:
-                    keys[section].add(text.partition("=")[0].strip())
+                elif section in keys and (assignment := re.match("([^=:]*)[=:]", text)):
+                    keys[section].add(assignment[1].strip().lower())
     except (OSError, ValueError):
         return {}
     return keys

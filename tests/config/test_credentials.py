@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from cloudgpu.config.credentials import Credential, clouds_with_credentials, find_credentials
 
+AWS_KEY = "[moved]\naws_access_key_id = AKIA\n"
 SECRET = "wJalrXUtnFEMI-not-a-real-key"
 
 
@@ -29,6 +30,13 @@ def test_aws_profiles_are_named_and_a_region_alone_is_none(tmp_path):
     assert SECRET not in repr(one)
 
 
+def test_an_aws_profile_without_a_credential_is_none_in_either_file(tmp_path):
+    keys = "[default]\n[place]\nregion = us-east-1\n#aws_access_key_id = AKIA\n[tool]\ncredential_process = key\n"
+    keys += "[old]\nAWS_ACCESS_KEY_ID: AKIA\nAWS_SECRET_ACCESS_KEY: x\n"  # as the SDK reads it: any case, `=` or `:`
+    found_credentials = found(tmp_path, {".aws/credentials": keys, ".aws/config": "[default]\nregion: us-east-1\n"})
+    assert [credential.what for credential in found_credentials] == ["profile tool", "profile old"]
+
+
 def test_variables_are_named_by_name_only(tmp_path):
     environ = {
         "AWS_ACCESS_KEY_ID": "AKIA",
@@ -47,7 +55,7 @@ def test_variables_are_named_by_name_only(tmp_path):
 
 
 def test_logins_of_the_command_lines_are_found_where_they_were_moved_to(tmp_path):
-    files = {"g/application_default_credentials.json": SECRET, "z/msal_token_cache.json": SECRET, "a/keys": "[moved]"}
+    files = {"g/application_default_credentials.json": SECRET, "z/msal_token_cache.json": SECRET, "a/keys": AWS_KEY}
     environ = {
         "CLOUDSDK_CONFIG": str(tmp_path / "g"),
         "AZURE_CONFIG_DIR": str(tmp_path / "z"),

@@ -97,6 +97,17 @@ def test_what_cannot_be_names_its_option_and_the_way_out(asked, field, says):
     assert caught.value.next
 
 
+def test_a_rate_of_a_future_day_names_the_option_or_the_setting_that_it_is_from():
+    with pytest.raises(InvalidRequest, match="2027-01-01 is in the future") as typed:
+        wish(currency="KRW", rate="1400", rate_date="2027-01-01")
+    assert (typed.value.field, typed.value.next) == ("--rate-date", "Name the day of the rate.")
+    text = '[currencies]\nKRW = { per_usd = "1385.2", as_of = 2027-01-01, source = "a bank" }\n'
+    with pytest.raises(InvalidRequest, match="2027-01-01 is in the future") as configured:
+        parse_cost(settings_from_text(text, login="ada"), NOW, currency="KRW")
+    assert configured.value.field == "currencies.KRW.as_of"
+    assert configured.value.next.startswith("Correct it in config.toml")
+
+
 def test_a_rate_that_is_missing_can_be_typed_only_where_there_are_options_for_it():
     with pytest.raises(InvalidRequest) as typed:
         exchange_rate(settings_from_text("", login="ada").currencies, "KRW")
