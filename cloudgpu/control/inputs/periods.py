@@ -143,10 +143,10 @@ def _check_order(begin: datetime | None, end: datetime | None, now: datetime) ->
 def parse_currency(settings: Settings, now: datetime, options: CurrencyOptions) -> Currency | None:
     """Return the currency that --currency, --rate and --rate-date ask for; None for US dollars.
 
-    Raises InvalidRequest for an invalid code or rate, and for a rate of a future day.
+    Raises InvalidRequest for an invalid code or rate, and for a rate of a future day, typed or of config.toml.
     """
     currency = _currency(settings, options.get("currency"), options.get("rate"), options.get("rate_date"))
-    check_rate_is_past(currency, now)
+    check_rate_is_past(currency, now, is_typed=options.get("rate") is not None)
     return currency
 
 
@@ -173,14 +173,19 @@ def _currency(
     return typed_rate(code, rate, rate_date)
 
 
-def check_rate_is_past(currency: Currency | None, now: datetime) -> None:
-    """Raise InvalidRequest for a rate of a day that is in the future everywhere on Earth."""
+def check_rate_is_past(currency: Currency | None, now: datetime, *, is_typed: bool = True) -> None:
+    """Raise InvalidRequest for a rate of a day that is in the future everywhere on Earth.
+
+    `is_typed`: whether the rate is from --rate; if not, it is from config.toml.
+    """
     if currency is not None and currency.as_of > (now + timedelta(hours=14)).date():  # UTC+14: where days begin first
         raise InvalidRequest(
             f"{currency.as_of} is in the future, so there is no exchange rate for it yet.",
-            field="--rate-date",
+            field="--rate-date" if is_typed else f"config.toml: currencies.{currency.code}.as_of",
             value=f"{currency.as_of}",
-            next="Name the day of the rate.",
+            next="Name the day of the rate."
+            if is_typed
+            else "Correct it in config.toml, or add --rate and --rate-date.",
         )
 
 
