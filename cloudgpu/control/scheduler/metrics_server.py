@@ -109,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
 def _is_local(host: str) -> bool:
     """Say whether the Host that was asked for is loopback: a web page of another host may not read metrics."""
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-    name = name.strip("[]")
+    name = name.strip("[]").lower()
     return name == "localhost" or _is_loopback(name)
 
 

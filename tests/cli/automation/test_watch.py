@@ -135,6 +135,9 @@ def check_metrics(url):
     states = {one.labels["state"]: one.value for one in families["cloudgpu_machines"].samples}
     assert states == {"running": 1, "stopped": 1}
     assert {one.labels["job"] for one in families["cloudgpu_watch_jobs"].samples} == {"alerts", "budgets", "pass"}
+    by_name = urllib.request.Request(url, headers={"Host": "LocalHost:9464"})  # names of hosts have no case
+    with urllib.request.urlopen(by_name, timeout=LONG) as answer:
+        assert answer.status == 200
     asked = urllib.request.Request(url, headers={"Host": "metrics.example"})
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(asked, timeout=LONG)
