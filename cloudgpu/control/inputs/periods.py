@@ -87,9 +87,10 @@ def parse_period_request(settings: Settings, now: datetime, options: PeriodOptio
 
 
 def parse_past_moment(value: Moment, field: str, now: datetime, zone: tzinfo) -> datetime:
-    """Return the time in UTC: a day means its beginning in `zone`, a duration counts back from now.
+    """Return the time in UTC: a month or day means its beginning in `zone`, a duration counts back from now.
 
-    `day`, `week` and `month` mean the beginning of the present one. Raises InvalidRequest for anything else.
+    `day`, `week` and `month` mean the beginning of the present one. A day or time may be in the future, as of
+    `--until`. Raises InvalidRequest for anything else.
     """
     try:
         return from_iso(iso(_parse_moment(value, now, zone)))  # raises for a time before the year 1 of UTC

@@ -157,9 +157,9 @@ def _recorded_machines(
 def forget(session: Session, retirement: Retirement) -> str:
     """Record which machines are lost, and that the account is retired; return when, as ISO time.
 
-    Then its table, or its host, is removed from the file. In this order: if that fails, the account is only active
-    again. The ledger is checked once more in the transaction of the write. Raises as `plan` does, and InvalidRequest
-    where the file was changed meanwhile.
+    Only then is its table, or its host, removed from the file: if the file cannot be written, the account counts as
+    active, as before, and nothing is lost. The ledger is checked once more in the transaction of the write. Raises as
+    `plan` does, and InvalidRequest where the file was changed meanwhile.
     """
     for machine in retirement.lost:
         record_as_lost(
@@ -211,7 +211,10 @@ def _without_account(setup: init.ExistingSetup, account: str) -> init.ConfigDraf
 
 
 def _find_cost_reasons(session: Session, account: str, *, configured: bool) -> list[str]:
-    """Query an account; return its resources with this ledger's tag that cost, or may cost, apart from machines."""
+    """Query an account; return a sentence for each resource there that costs, or may cost, apart from machines.
+
+    Only resources with this ledger's tag count. Raises ProviderUnavailable where a part of the account did not answer.
+    """
     synced, provider = sync_accounts(session, [account], retained=True), session.provider(account)
     for sentence in synced.sentences:
         session.report(sentence)

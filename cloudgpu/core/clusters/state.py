@@ -1,4 +1,4 @@
-"""The state of the engine, from the output of `sinfo` and `squeue`."""
+"""The state of Slurm as an engine, from the output of `sinfo` and `squeue`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class EngineJob(NamedTuple):
 
     @property
     def runs(self) -> bool:
-        """Whether it runs, or is just beginning or ending."""
+        """Whether it has nodes: it runs, is beginning or ending, or is suspended or stopped on them."""
         return self.state in _RUNNING_STATES
 
 
@@ -57,7 +57,7 @@ class SlurmState(NamedTuple):
 
     @property
     def running_count(self) -> int:
-        """How many jobs run."""
+        """How many jobs have nodes (see `EngineJob.runs`)."""
         return sum(job.runs for job in self.jobs)
 
     @property

@@ -41,7 +41,7 @@ class AddedCost:
 
 @dataclass(frozen=True, slots=True)
 class RunCost:
-    """What a run costs: `amount`, which is at most that where `low` is less, and of it the `machine` alone.
+    """What a run costs: from `low` to `amount`, mostly the same; `machine` is the machine's part of `amount`.
 
     `reasons` say why it is a range. `unpriced` names what has no known price, and is in no amount.
     """
@@ -66,7 +66,8 @@ def cost_between(
     """Return what the machine of an offer costs from `begin` to `end`, at its price of now, with attached costs.
 
     By the rules of the bill (`core.billing`), in the more expensive reading where they have two. What is kept goes on
-    costing after `end`, and that is not in it. `licence` is that of the system where it changes the rule.
+    costing after `end`, and that is not in it. `licence` is the
+    operating system's, where that has a rule of billing of its own (`rhel`, `suse`; empty: it has none).
     """
     machine_charge = charge(_machine_usage(offer, begin, licence), end)
     attached_charges = [(extra, charge(_attached_usage(offer, extra, begin), end)) for extra in added_costs]

@@ -25,9 +25,10 @@ class Volume:
 class Network:
     """Through which network a machine is reached, and by whom.
 
-    `ssh_from` are CIDRs that may open SSH (none: the provider's network itself, from which a machine without a public
-    address or behind a jump host is reached). `subnet` and `security_group` are the provider's ids of somebody else's
-    network (None: the account's default one, a group of our own). `jump` is a jump host, `user@host:port`.
+    `ssh_from` are CIDRs that may open SSH. Without any, only the provider's own network may: a machine without a public
+    address, or behind a jump host, is reached from there. `subnet` and `security_group` are the provider's ids of
+    somebody else's network (None: the account's default one, a group of our own). `jump` is a jump host,
+    `user@host:port`.
     """
 
     ssh_from: tuple[str, ...] = ()

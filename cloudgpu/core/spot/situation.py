@@ -12,7 +12,7 @@ TOLERANCE_H = 1e-6  # hours; sums of ticks are no exact numbers
 
 
 class JobFacts(TypedDict):
-    """Argument of `reset`, as the docstring of the package describes it."""
+    """Argument of `reset`. What each key is, the docstring of the package `cloudgpu.core.spot` says."""
 
     total_work_h: float
     deadline_h: float
@@ -24,7 +24,7 @@ class JobFacts(TypedDict):
 
 
 class State(TypedDict):
-    """Argument of `decide`, as the docstring of the package describes it."""
+    """Argument of `decide`. What each key is, the docstring of the package `cloudgpu.core.spot` says."""
 
     elapsed_h: float
     work_left_h: float
