@@ -171,7 +171,8 @@ def get(lam: Lambda, id: str) -> Instance:  # noqa: A002
 def list_machines(lam: Lambda) -> Listing:
     """Return every machine with a cloudgpu-id tag, from one call.
 
-    A living machine with our SSH key but without that tag is in `unanswered`: it may be a machine of ours.
+    In `unanswered` is a living machine that lacks that tag and may be ours: this home launched it, or it has our SSH
+    key and Lambda shows no tags of it at all. Tags without ours make it somebody else's, whatever key it has.
     """
     raw_machines = lam.get("/instances", "list")
     if not isinstance(raw_machines, list):
@@ -181,9 +182,15 @@ def list_machines(lam: Lambda) -> Listing:
         machine = _instance(lam, raw)
         if TAG_ID in machine.tags:
             instances.append(machine)
-        elif machine.state is not State.TERMINATED and KEY_NAME in (raw.get("ssh_key_names") or ()):
+        elif machine.state is not State.TERMINATED and _may_be_ours(lam, raw):
             unanswered.append(Unanswered(machine.id, f"{CLOUD} does not show the tags of the machine {machine.id}"))
     return Listing(tuple(instances), tuple(unanswered))
+
+
+def _may_be_ours(lam: Lambda, raw: Raw) -> bool:
+    """Say whether a machine without a cloudgpu-id tag may be ours."""
+    has_no_tags_field, key_names = raw.get("tags") is None, raw.get("ssh_key_names") or ()
+    return (has_no_tags_field and KEY_NAME in key_names) or lam.launch_records.has_machine(str(raw["id"]))
 
 
 def terminate(lam: Lambda, id: str) -> None:  # noqa: A002

@@ -85,6 +85,14 @@ class SendOnce:
         except FileNotFoundError:
             return ""
 
+    def has_machine(self, id: str) -> bool:  # noqa: A002
+        """Say whether a call from here is recorded to have made this machine."""
+        for sent_file in self._dir.glob("*.sent"):
+            with suppress(FileNotFoundError):  # another launch has just renamed or removed it
+                if sent_file.read_text(encoding="ascii").strip() == id:
+                    return True
+        return False
+
     def sent_at(self, token: str) -> datetime | None:
         """Return when the call was sent from here, aware UTC; None where it was not."""
         try:

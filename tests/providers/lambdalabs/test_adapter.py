@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from datetime import timedelta
 
@@ -357,9 +358,22 @@ def test_an_answer_about_another_machine_is_none_about_this_one(lambdalabs, prov
 
 def test_machines_of_others_are_not_listed(lambdalabs, provider, attempt):
     made = launch(provider, attempt)
-    theirs = dict(lambdalabs.instances()[0].asked, tags=[], ssh_key_names=["theirs"])
-    lambdalabs.state.machines[made.id].asked = theirs
-    assert (provider.list().instances, provider.list().unanswered) == ((), ())
+    shutil.rmtree(provider._lambda.home / "sent")  # nothing here says that the machine is ours
+    ours = lambdalabs.instances()[0].asked
+    for theirs in (
+        dict(ours, tags=[]),
+        dict(ours, tags=[{"key": "team", "value": "x"}]),
+        dict(ours, tags=[], ssh_key_names=["theirs"]),
+    ):
+        lambdalabs.state.machines[made.id].asked = theirs
+        assert (provider.list().instances, provider.list().unanswered) == ((), ())
+
+
+def test_a_machine_that_this_home_launched_is_a_gap_where_its_tags_are_gone(lambdalabs, provider, attempt):
+    made = launch(provider, attempt)
+    lambdalabs.state.machines[made.id].asked = dict(lambdalabs.instances()[0].asked, tags=[])
+    found = provider.list()
+    assert (found.instances, [gap.scope for gap in found.unanswered]) == ((), [made.id])
 
 
 @pytest.mark.parametrize(
