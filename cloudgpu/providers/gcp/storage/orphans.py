@@ -77,17 +77,17 @@ def _rules(gcp: Gcp) -> PartialListing:
         return [], ()
     machines, unanswered = listing.list_ours(gcp)
     machine_ids = {id_of(machine) for machine in machines}
-    silent_zones = {gap.scope for gap in unanswered}
     cluster_resources = [
         _cluster_rule(gcp, cluster_rule, shared.machine_using(cluster_rule, machines, unanswered))
         for cluster_rule in cluster_rules
     ]
-    return [*(_rule(gcp, rule, machine_ids, silent_zones) for rule in rules), *cluster_resources], unanswered
+    return [*(_rule(gcp, rule, machine_ids, unanswered) for rule in rules), *cluster_resources], unanswered
 
 
-def _rule(gcp: Gcp, rule: Rule, machine_ids: set[str], silent_zones: set[str]) -> ProviderResource:
+def _rule(gcp: Gcp, rule: Rule, machine_ids: set[str], unanswered: Sequence[Unanswered]) -> ProviderResource:
+    """Return the rule of a machine; it is used while that exists, or may exist in what did not answer."""
     zone, _ = ids.zone_and_name(rule.machine)
-    in_use = rule.machine in machine_ids or zone in silent_zones
+    in_use = rule.machine in machine_ids or _may_hold(unanswered, zone)
     return ProviderResource(
         provider=PROVIDER,
         account=gcp.account,
@@ -102,6 +102,11 @@ def _rule(gcp: Gcp, rule: Rule, machine_ids: set[str], silent_zones: set[str]) -
         made_at=rule.made_at,
         attached_to=rule.machine if in_use else None,
     )
+
+
+def _may_hold(unanswered: Sequence[Unanswered], zone: str) -> bool:
+    """Say whether what did not answer may include a zone: that zone, a region, or the account's whole list."""
+    return any(gap.scope == zone or ids.region_of(gap.scope) is None for gap in unanswered)
 
 
 def _cluster_rule(gcp: Gcp, rule: ClusterRule, used_by: str | None) -> ProviderResource:

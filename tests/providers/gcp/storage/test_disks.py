@@ -379,6 +379,23 @@ def test_a_rule_stays_where_it_cannot_be_read_whether_its_machine_is_there(gcp, 
     assert len(gcp.firewalls()) == 1
 
 
+@pytest.mark.parametrize(
+    "gap",
+    [
+        {"warning": {"code": "PARTIAL_SUCCESS", "message": "some"}},  # of the whole list
+        {"unreachables": [f"projects/{PROJECT}/regions/{HERE}"]},  # that it can be a region is our belief
+    ],
+)
+def test_a_rule_stays_where_a_list_of_machines_says_that_it_lacks_some(gcp, cloud, gap):
+    rule_for(cloud, machine(gcp, "cg-1"))
+    (found,) = cloud.orphans().items
+    gcp.faults.add("compute.instances.aggregatedList", status=200, body={"items": {}, **gap}, times=2)
+    assert [one.attached_to for one in cloud.orphans().items] == [found.attached_to]
+    with pytest.raises(InvalidRequest, match="which is there"):
+        cloud.remove_orphan(found)
+    assert len(gcp.firewalls()) == 1
+
+
 def test_a_rule_of_a_launch_that_died_before_its_machine_is_left(gcp, cloud):
     rule_for(cloud, f"{ZONE}/cg-never")
     assert [one.attached_to for one in cloud.orphans().items] == [None]
