@@ -299,7 +299,7 @@ def _redirect_error(status: int, action: str, api: CloudApi) -> ProviderUnavaila
 
 def _read_lines(reply: urllib3.BaseHTTPResponse, is_over: Callable[[], bool]) -> Iterator[str]:
     incomplete_line = b""
-    for chunk in reply.stream(4096, decode_content=True):
+    while chunk := reply.read1(4096, decode_content=True):  # what has come, where `stream` waits for all 4096 bytes
         *complete_lines, incomplete_line = (incomplete_line + chunk).split(b"\n")
         yield from (line.decode("utf-8", "replace").rstrip("\r") for line in complete_lines)
         if is_over():

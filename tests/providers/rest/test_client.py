@@ -284,6 +284,35 @@ def test_lines_end_with_their_seconds_though_no_line_ends(server):
     assert list(client(server, Ticking()).lines("/endless", action="logs", seconds=3.0)) == []
 
 
+@pytest.mark.parametrize(
+    ("header", "body"),
+    [
+        ("Content-Length: 9999", b"one\ntwo\nthr"),
+        ("Connection: close", b"one\ntwo\nthr"),
+        ("Transfer-Encoding: chunked", b"b\r\none\ntwo\nthr\r\n"),
+    ],
+)
+def test_lines_that_have_come_are_given_in_their_time_though_the_answer_goes_on_slowly(server, header, body):
+    ticks, listener = itertools.count(), socket.create_server(("127.0.0.1", 0))
+
+    class Ticking:
+        pause, now = None, property(lambda _: float(next(ticks)))
+
+    def serve():
+        connection, _ = listener.accept()
+        with listener, connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\n" + header.encode() + b"\r\n\r\n" + body)
+            connection.recv(65536)  # until the client has closed
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    slow = client(server, Ticking(), base=f"http://127.0.0.1:{listener.getsockname()[1]}")
+    assert list(slow.lines("/logs", action="logs", seconds=1.0)) == ["one", "two"]
+    thread.join(10)
+    assert not thread.is_alive()
+
+
 def test_an_interval_between_any_two_calls_is_kept_beside_that_of_an_action(server, time):
     ours = client(server, time, intervals_s={"*": 1.0, "launch": 12.0})
     for action in ("list", "launch", "list", "launch"):
