@@ -144,11 +144,9 @@ def read_yaml(path: Path) -> Table | None:
     """Return the table that the file holds, or None when there is no file.
 
     Raises InvalidRequest, with `file:line` in `field`, for anything but a plain table of at most 128 KiB; and where
-    there is only a file of the other ending, `.yml`: a lab's limits in it would limit nothing, and nobody would know.
+    there is a file of the other ending, `.yml`, also beside this one: a lab's limits in it would limit nothing, and
+    nobody would know.
     """
-    text = read_text(path, path.name)
-    if text is not None:
-        return parse_yaml(text, path)
     other_file = path.with_suffix(".yml")
     if path.suffix == ".yaml" and other_file.exists():
         raise InvalidRequest(
@@ -157,7 +155,8 @@ def read_yaml(path: Path) -> Table | None:
             value=str(other_file),
             next=f"Rename it to {path}, or remove it.",
         )
-    return None
+    text = read_text(path, path.name)
+    return None if text is None else parse_yaml(text, path)
 
 
 @lru_cache(maxsize=64)  # every run of the reaper parses the same texts

@@ -95,5 +95,8 @@ def test_a_file_of_the_other_ending_is_refused_and_does_not_silently_limit_nothi
     assert str(tmp_path / "limits.yaml") in str(caught.value.next)
     with pytest.raises(InvalidRequest, match=r"default\.yml is not read"):
         load_policy("default", search=(tmp_path,))
+    (tmp_path / "limits.yaml").write_text("lease: 9h\n")
+    with pytest.raises(InvalidRequest, match=r"limits\.yml is not read"):
+        load_limits((tmp_path,))
     (tmp_path / "limits.yml").rename(tmp_path / "limits.yaml")
     assert load_limits((tmp_path,)).lease == 6 * H
