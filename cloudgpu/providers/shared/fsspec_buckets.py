@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.base import ProviderSettings
 
 PACKAGES = {"gs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}  # that implements a URL scheme, by scheme
+_WRONG_PATH = (FileNotFoundError, IsADirectoryError, NotADirectoryError)  # of a file of credentials, say
 _VERSION_KEYS = (
     "etag",
     "ETag",
@@ -42,7 +43,7 @@ def open_bucket(address: BucketAddress, settings: ProviderSettings) -> FsspecBuc
     """Return a bucket.
 
     Raises MissingExtra where fsspec has no implementation for its scheme, InvalidRequest or AuthFailed where that
-    cannot be used as it is set up.
+    cannot be used as it is set up, ProviderUnavailable where it reached nobody.
     """
     package = PACKAGES[address.scheme]
     try:
@@ -56,18 +57,21 @@ def open_bucket(address: BucketAddress, settings: ProviderSettings) -> FsspecBuc
     try:
         file_system = implementation()
     except Exception as error:  # its text may hold an address, so it is not repeated
-        if isinstance(error, PermissionError):
-            raise _denied_error(address.text, error) from error
+        if isinstance(error, OSError) and not isinstance(error, _WRONG_PATH):  # a login that reached nobody, say
+            raise _read_error(address.text, error) from error
         message = f"{package} cannot be used as it is set up: {type(error).__name__}."
         remedy = f"Give it its settings and its login, as the documentation of {package} says."
         raise InvalidRequest(message, field="--data", value=address.text, next=remedy) from error
     return FsspecBucket(file_system, address, settings.clock)
 
 
-def _denied_error(address_text: str, error: Exception) -> AuthFailed:
+def _read_error(address_text: str, error: Exception) -> AuthFailed | ProviderUnavailable:
+    """Return our error for what an implementation raised. Its text may hold an address, so it is not repeated."""
     message = f"{address_text} could not be read: {type(error).__name__}."
-    remedy = "Sign in with that cloud's command-line tool, and grant yourself access to the bucket."
-    return AuthFailed(message, field="--data", value=address_text, next=remedy)
+    if isinstance(error, PermissionError):
+        remedy = "Sign in with that cloud's command-line tool, and grant yourself access to the bucket."
+        return AuthFailed(message, field="--data", value=address_text, next=remedy)
+    return ProviderUnavailable(message, field="--data", value=address_text, next="Try again.")
 
 
 class FsspecBucket:
@@ -87,7 +91,7 @@ class FsspecBucket:
         except FileNotFoundError:
             return
         except Exception as error:
-            raise self._error_for(error) from error
+            raise _read_error(self._address_text, error) from error
         for path, facts in sorted(files.items()):
             key = path.lstrip("/").removeprefix(f"{self._bucket}/")
             version = next((str(facts[name]) for name in _VERSION_KEYS if facts.get(name)), "")
@@ -110,11 +114,4 @@ class FsspecBucket:
                 next="Copy the data in --setup, with credentials of its own.",
             ) from error
         except Exception as error:
-            raise self._error_for(error) from error
-
-    def _error_for(self, error: Exception) -> AuthFailed | ProviderUnavailable:
-        """Return our error for what an implementation raised. Its text may hold an address, so it is not repeated."""
-        if isinstance(error, PermissionError):
-            return _denied_error(self._address_text, error)
-        message = f"{self._address_text} could not be read: {type(error).__name__}."
-        return ProviderUnavailable(message, field="--data", value=self._address_text, next="Try again.")
+            raise _read_error(self._address_text, error) from error

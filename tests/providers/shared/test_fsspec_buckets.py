@@ -11,7 +11,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from cloudgpu.core.model.buckets import bucket_address
-from cloudgpu.errors import AuthFailed, InvalidRequest, MissingExtra
+from cloudgpu.errors import AuthFailed, InvalidRequest, MissingExtra, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.buckets import open_bucket, open_results_bucket
 from cloudgpu.providers.shared.fsspec_buckets import FsspecBucket
@@ -29,7 +29,15 @@ def test_a_bucket_whose_package_is_not_installed_names_it(scheme, package):
 
 
 @pytest.mark.parametrize(
-    ("raised", "error"), [(ValueError, InvalidRequest), (KeyError, InvalidRequest), (PermissionError, AuthFailed)]
+    ("raised", "error"),
+    [
+        (ValueError, InvalidRequest),
+        (KeyError, InvalidRequest),
+        (FileNotFoundError, InvalidRequest),
+        (PermissionError, AuthFailed),
+        (ConnectionError, ProviderUnavailable),
+        (TimeoutError, ProviderUnavailable),
+    ],
 )
 def test_a_package_that_is_installed_and_lacks_its_settings_is_not_said_to_be_missing(monkeypatch, raised, error):
     class Unset(MemoryFileSystem):
