@@ -96,5 +96,5 @@ def _action_of(event: Raw) -> str:
 def _time_of(event: Raw) -> datetime | None:
     try:
         return datetime.fromisoformat(str(event.get("eventTimestamp"))).astimezone(UTC)
-    except ValueError:
+    except (ValueError, OverflowError):  # the year 0 or 10000 in UTC
         return None

@@ -216,6 +216,7 @@ def event(name, hour, status="Succeeded"):
         ([event("start", 3)], None),
         ([event("evictSpotVM", 3), event("evictSpotVM", 4) | {"eventTimestamp": None}], 3),
         ([event("evictSpotVM", 3), event("deallocate", 4) | {"eventTimestamp": "soon"}], 3),
+        ([event("evictSpotVM", 3), event("deallocate", 4) | {"eventTimestamp": "0001-01-01T00:00:00+14:00"}], 3),
     ],
 )
 def test_the_last_end_in_the_log_counts(events, hour):
