@@ -76,12 +76,12 @@ def price_part(items: Iterable[Item], region: str, read_at: datetime) -> PricePa
         missing_fields = [key for key in (*_REQUIRED_FIELDS, "retailPrice") if key not in item]
         if missing_fields:
             part_builder.refuse(_item_name(item), f"has no {' and no '.join(missing_fields)}")
-        elif _start(item) > now or item["type"] != "Consumption":
+        elif item["type"] != "Consumption":
             continue
         elif (key_and_unit := _key_and_unit(item, region)) is not None:
             items_by_key.setdefault(key_and_unit, []).append(item)
     for (key, unit), items_of_key in items_by_key.items():
-        for item in _current_items(items_of_key):
+        for item in _current_items(items_of_key, now):
             amount, currency = item["retailPrice"], item.get("currencyCode", "no currency")
             free_note = (
                 f"first {_tier_start(item):g} {item['unitOfMeasure'].removeprefix('1 ')} a month free"
@@ -158,9 +158,13 @@ _READERS: dict[str, Callable[[Item], PricedKind | None]] = {
 }
 
 
-def _current_items(items_of_key: list[Item]) -> list[Item]:
-    """Return those of the latest date and of the first tier that is not free, of the items with one key."""
-    latest = max(_start(item) for item in items_of_key)
+def _current_items(items_of_key: list[Item], now: str) -> list[Item]:
+    """Return those of the latest date until now and of the first tier that is not free, of the items with one key.
+
+    Where all dates are ahead, the earliest holds: what has a price can be bought, so this computer's clock is behind.
+    """
+    starts = {_start(item) for item in items_of_key}
+    latest = max((start for start in starts if start <= now), default=min(starts))
     latest_items = [item for item in items_of_key if _start(item) == latest]
     tier_starts = sorted({_tier_start(item) for item in latest_items})
     paid_tiers = (

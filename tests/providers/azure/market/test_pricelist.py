@@ -96,12 +96,19 @@ def test_a_price_that_is_announced_does_not_hold_yet(azure_prices, asked):
     azure_prices.items += [
         machine("Standard_NC4as_T4_v3", 0.6, "eastus", effectiveStartDate="2026-11-21T09:30:00Z"),
         machine("Standard_NC4as_T4_v3", 0.4, "eastus", effectiveStartDate="2026-11-21T09:30:01Z"),
-        machine("Standard_NC96ads_H100_v6", 9, "eastus", effectiveStartDate="2026-12-01"),
     ]
     found = asked()
     assert rows(found)[T4].price == Money.usd("0.6")
-    assert RowKey("Standard_NC96ads_H100_v6", "eastus", Market.ON_DEMAND) not in rows(found)
     assert not refused(found)
+
+
+def test_by_a_clock_that_is_behind_all_dates_the_earliest_price_holds(azure_prices, asked):
+    azure_prices.items += [
+        machine("Standard_NC96ads_H100_v6", 9, "eastus", effectiveStartDate="2026-12-01"),
+        machine("Standard_NC96ads_H100_v6", 7, "eastus", effectiveStartDate="2026-12-02"),
+    ]
+    found = rows(asked())[RowKey("Standard_NC96ads_H100_v6", "eastus", Market.ON_DEMAND)]
+    assert found.price == Money.usd("9")
 
 
 def test_two_prices_of_one_date_are_none(azure_prices, asked):
