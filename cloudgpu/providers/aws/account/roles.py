@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from cloudgpu.core.model.account import ProviderRole, RolePart
@@ -273,17 +274,33 @@ def schedules_may_assume(aws: Aws, arn: str) -> tuple[bool, bool | None]:
     known_conditions = set(_conditions(expected))
     statements = _listed(_trust(role).get("Statement", []))
     allowing = [one for one in statements if one.get("Effect") == "Allow" and _names_scheduler(one)]
-    if not allowing and all(isinstance(one.get("Principal"), Mapping) for one in statements):
+    if not allowing and not any(_may_name_everybody(one) for one in statements):
         return True, False
     has_deny = any(one.get("Effect") == "Deny" for one in statements)
     return True, True if not has_deny and any(set(_conditions(one)) <= known_conditions for one in allowing) else None
 
 
 def _names_scheduler(statement: Mapping[str, Any]) -> bool:
-    """Say whether a statement of a trust policy is about EventBridge Scheduler assuming the role."""
-    principal, actions = statement.get("Principal"), _listed(statement.get("Action", []))
+    """Say whether a statement of a trust policy is about EventBridge Scheduler assuming the role.
+
+    Names of actions are read without regard to case, with `*` and `?` (IAM user guide, "Action"). NotAction is about
+    all other actions.
+    """
+    principal = statement.get("Principal")
     services = _listed(principal.get("Service", [])) if isinstance(principal, Mapping) else []
-    return "scheduler.amazonaws.com" in services and not {"sts:AssumeRole", "sts:*", "*"}.isdisjoint(actions)
+    return "scheduler.amazonaws.com" in services and (
+        _covers_assume_role(statement.get("Action", []))
+        or ("NotAction" in statement and not _covers_assume_role(statement["NotAction"]))
+    )
+
+
+def _may_name_everybody(statement: Mapping[str, Any]) -> bool:
+    principal = statement.get("Principal")
+    return not isinstance(principal, Mapping) or any("*" in _listed(names) for names in principal.values())
+
+
+def _covers_assume_role(actions: Any) -> bool:
+    return any(fnmatchcase("sts:assumerole", str(pattern).casefold()) for pattern in _listed(actions))
 
 
 def _conditions(statement: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

@@ -78,6 +78,9 @@ def finding(provider):
     return [(one.is_ok, one.message, one.next) for one in found]
 
 
+WITHOUT_ACTION = {key: value for key, value in STATEMENT.items() if key != "Action"}
+
+
 @pytest.mark.parametrize(
     ("statements", "is_ok"),
     [
@@ -86,9 +89,15 @@ def finding(provider):
         (NOBODY["Statement"], False),
         ([{**STATEMENT, "Effect": "Deny"}], False),
         ([{**STATEMENT, "Action": "sts:TagSession"}], False),
+        ([{**STATEMENT, "Action": "sts:assumerole"}], True),
+        ([{**STATEMENT, "Action": ["STS:Assume*"]}], True),
+        ([{**STATEMENT, "Action": "sts:AssumeRoleWith*"}], False),
+        ([{**WITHOUT_ACTION, "NotAction": "sts:TagSession"}], True),
+        ([{**WITHOUT_ACTION, "NotAction": ["sts:Assume*"]}], False),
         (timer_trust("999999999999", "aws")["Statement"], None),
         ([STATEMENT, {**STATEMENT, "Effect": "Deny"}], None),
         ([{**STATEMENT, "Principal": "*"}], None),
+        ([{**STATEMENT, "Principal": {"AWS": "*"}}], None),
     ],
 )
 def test_doctor_is_told_whether_the_scheduler_may_assume_the_role(aws, tmp_path, statements, is_ok):
