@@ -73,6 +73,8 @@ def sync_some(
             raise
         except CloudgpuError as error:
             errors[machine.id] = error
+        except Exception as bug:  # noqa: BLE001  (it keeps no other machine running)
+            errors[machine.id] = internal_error(bug)
     if events:
         session.ledger.append(events)
     return errors
@@ -127,10 +129,22 @@ def _query_account(session: Session, account: str, ids: Sequence[str]) -> Answer
         provider = session.provider(account)
     except CloudgpuError as error:
         return dict.fromkeys(ids, error)
-    if isinstance(provider, BulkStop):
-        return provider.get_many(ids)
-    with Pool(MAX_PARALLEL, "machines") as pool:
-        return dict(zip(ids, pool.map(lambda id_: result_or_error(provider.get, id_), ids), strict=True))
+    try:
+        if isinstance(provider, BulkStop):
+            return provider.get_many(ids)
+        with Pool(MAX_PARALLEL, "machines") as pool:
+            return dict(zip(ids, pool.map(lambda id_: result_or_error(provider.get, id_), ids), strict=True))
+    except LedgerUnavailable:
+        raise
+    except CloudgpuError as error:
+        return dict.fromkeys(ids, error)
+    except Exception as bug:  # noqa: BLE001  (it keeps no machine of another account running)
+        return dict.fromkeys(ids, internal_error(bug))
+
+
+def internal_error(bug: Exception) -> CloudgpuError:
+    """Return the error of a machine for a defect of cloudgpu or a provider plugin."""
+    return CloudgpuError(f"Internal error: {type(bug).__name__}: {bug}.")
 
 
 def _new_events(

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import cast
 
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, cancel_stop_request, error_text, record_refusal
-from cloudgpu.control.inventory.sync_some import sync_some
+from cloudgpu.control.inventory.sync_some import internal_error, sync_some
 from cloudgpu.control.lifecycle.lifecycle import start_refused_event
 from cloudgpu.control.pricing.price_history import record_spot_cost
 from cloudgpu.control.reaper.observe import Decide, lock_each, split_by_current_record
@@ -183,11 +183,6 @@ def _request_account(provider: BulkStop, ids: Sequence[str]) -> Mapping[str, Clo
         return dict.fromkeys(ids, error)
     except Exception as bug:  # noqa: BLE001  (the machines of other accounts have to be stopped all the same)
         return dict.fromkeys(ids, internal_error(bug))
-
-
-def internal_error(bug: Exception) -> CloudgpuError:
-    """Return the error of a machine that was not ended for a defect of cloudgpu or a provider plugin."""
-    return CloudgpuError(f"Internal error: {type(bug).__name__}: {bug}.")
 
 
 def _is_stopped(session: Session, machine: Machine) -> bool:

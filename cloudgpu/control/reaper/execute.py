@@ -13,10 +13,11 @@ from threading import Lock
 from cloudgpu.control.clusters.together import run_on_machines
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.stop_proof import error_text
+from cloudgpu.control.inventory.sync_some import internal_error
 from cloudgpu.control.lifecycle import lifecycle
 from cloudgpu.control.lifecycle.lifecycle import end_locked, request_all, stop_locked
 from cloudgpu.control.lifecycle.parking import park
-from cloudgpu.control.reaper.batch_stop import internal_error, stop_batch, stop_locked_batch, supports_batch_stop
+from cloudgpu.control.reaper.batch_stop import stop_batch, stop_locked_batch, supports_batch_stop
 from cloudgpu.control.reaper.observe import (
     REAPER_LOCK,
     RETRY_AFTER_S,

@@ -15,8 +15,8 @@ from datetime import datetime
 from pathlib import Path
 
 from cloudgpu.control.alerts.alerts import active_keys, budget_findings, deliver, finding_of_home, ping, send_directly
+from cloudgpu.control.inventory.sync_some import internal_error
 from cloudgpu.control.lifecycle.lease import refresh_lease, set_lease
-from cloudgpu.control.reaper.batch_stop import internal_error
 from cloudgpu.control.reaper.observe import lock_each
 from cloudgpu.control.session.session import Session, present_machines
 from cloudgpu.core.alerts.alerts import Finding

@@ -169,6 +169,20 @@ def test_a_defect_in_the_stop_of_one_account_keeps_no_other_one_on(two):
     assert [(one.name, one.why) for one in found.unconfirmed] == [("owl", "Internal error: KeyError: 'State'.")]
 
 
+@pytest.mark.parametrize("times", [1, 9])
+def test_a_defect_in_the_sync_of_one_account_before_the_stop_keeps_no_other_one_on(two, times):
+    two.up(name="fox", account="lab")
+    two.up(name="owl", account="far", key="b")
+    let_all_be_over(two)
+    far_of(two).fail_next("get_many", raises_key_error, times=times)
+    found = reap(two.session, ReapOptions())
+    ended = {one.name for one in found.ended}
+    assert ("fox" in ended, "owl" in ended) == (True, times == 1)
+    if times > 1:
+        assert ("owl", "Internal error: KeyError: 'State'.") in [(one.scope, one.why) for one in found.unanswered]
+        assert found.exit_code == 8
+
+
 def test_a_defect_in_the_renewal_of_one_lease_lets_no_other_one_end(lab):
     for name in ("fox", "owl"):
         lab.up(name=name, key=name)
