@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
+from cloudgpu.access.jobs.copies import explain_disk_errors
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.control.jobs.buckets.results import (
     MIN_VALIDITY_S,
@@ -147,11 +148,12 @@ def bucket_results_fetched(
         with suppress(CloudgpuError):
             fetch_output(remote(), directory)
     if bucket is not None:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            fetch_stored_output(
-                bucket, stored_results, lambda stream: log_file(directory, stored_results.attempt, stream)
-            )
+            with explain_disk_errors(directory):
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                fetch_stored_output(
+                    bucket, stored_results, lambda stream: log_file(directory, stored_results.attempt, stream)
+                )
         except InvalidRequest as error:  # a full disk here, say: the machine must not be billed for it
             session.report(f"the output of {job.name} is not here: {error.message}")
         remove_all_but_results(bucket, stored_results, session.report)

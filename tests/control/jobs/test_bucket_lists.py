@@ -98,7 +98,7 @@ def test_results_are_sent_to_their_bucket_although_this_computer_cannot_take_the
         remote_results_fetched(lab.session, job_by_id(lab.session, job.id), remote)
 
 
-@pytest.mark.parametrize("lacks", ["room here", "an object"])
+@pytest.mark.parametrize("lacks", ["room here", "its directory", "an object"])
 def test_output_that_cannot_be_copied_here_keeps_no_machine_of_whole_results(lab, s3, lacks):
     """The machine would be billed for it, and the bucket has the output."""
     job, _ = running(lab, results_to=TO)
@@ -111,11 +111,16 @@ def test_output_that_cannot_be_copied_here_keeps_no_machine_of_whole_results(lab
     if lacks == "room here":
         put(s3, **{f"{at}output/1/out": "x" * 9999})
         (directory_of(lab.session, job) / "out-1").mkdir(parents=True)
+    if lacks == "its directory":
+        put(s3, **{f"{at}output/1/out": "x" * 9999})
+        directory = directory_of(lab.session, job)
+        directory.rename(directory.with_name("elsewhere"))
+        directory.write_text("in its place")
     found = job_bucket(lab.session, job).results(1)
     (line,) = bucket_results_fetched(lab.session, job_by_id(lab.session, job.id), found, None)
     assert (line.body["whole"], line.body["files"]) == (True, 1)
     assert any("output of fox" in said for said in lab.said)
-    assert ("output/1/out" in in_bucket(s3, job)) is (lacks == "room here")
+    assert ("output/1/out" in in_bucket(s3, job)) is (lacks != "an object")
 
 
 def test_no_machine_is_launched_again_for_data_that_this_computer_cannot_read(lab, s3):

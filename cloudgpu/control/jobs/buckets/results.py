@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -172,7 +173,8 @@ def _download_file(bucket: JobBucket, file: StoredFile, path: Path) -> None:
             bucket.copy(file, target)
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
         raise InvalidRequest(
             f"{path} cannot be written: {error.strerror}.",
             field="home",
