@@ -252,10 +252,10 @@ def _prepare_within_cost(session: Session, request: RunRequest, launch: UpOption
 def lifetime_within_cost(prepared: PreparedLaunch, limit: Money) -> tuple[str, str] | None:
     """Return the lease and the renew-until, as options, that this cost allows a launch; None where the plan's are.
 
-    A quarter of an hour is added.
+    A quarter of an hour is added. A machine that costs nothing may live as long as planned, whatever is left.
     """
     plan, cost = prepared.plan, prepared.plan.to_renew_until.amount
-    if cost.nanos <= limit.nanos:
+    if cost.nanos <= max(0, limit.nanos):
         return None
     minutes = plan.request.renew_s * max(0, limit.nanos) // cost.nanos // 60
     lifetime = timedelta(minutes=max(1, minutes)) + COST_GRACE

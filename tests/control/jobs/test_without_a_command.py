@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,15 +13,17 @@ from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.control.alerts.alerts import deliver
 from cloudgpu.control.cost.cost import job_spent
+from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.jobs.cancel import request_cancel
 from cloudgpu.control.jobs.deadline.choice import _usable_offers
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.plan import plan_run, record_request
+from cloudgpu.control.jobs.plan import lifetime_within_cost, plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.slurm.events import read_completion_log
 from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.control.jobs.watch import reconcile_all
+from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
 from cloudgpu.core.clusters.layout import cluster_id, engine_paths
@@ -271,6 +274,15 @@ def test_a_further_machine_of_a_job_lives_as_long_as_the_rest_of_its_cost_allows
     hours = (from_iso(fox.renew_until) - from_iso(fox.intended_at)) / timedelta(hours=1)
     assert fox.price.nanos_per_hour * (hours - 0.25) <= left
     assert fox.price.nanos_per_hour * (hours + 0.1) > left
+
+
+def test_a_free_machine_is_not_limited_by_a_cost_that_is_used_up(desk):
+    lab = desk("")
+    prepared = prepare(lab.session, parse_request(gpu="v100", policy="default"))
+    cost = prepared.plan.to_renew_until
+    free = replace(prepared, plan=replace(prepared.plan, to_renew_until=replace(cost, amount=Money(0))))
+    assert lifetime_within_cost(free, Money.usd(-1)) is None
+    assert lifetime_within_cost(prepared, Money.usd(-1)) is not None
 
 
 @pytest.fixture
