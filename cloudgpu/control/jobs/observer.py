@@ -104,10 +104,20 @@ class JobObserver:
         self._secret_values(job)
 
     def _secret_values(self, job: Job) -> dict[str, str]:
-        """Return the values of a job's secrets; raise InvalidRequest where some are missing here, and alert people."""
-        if job.spec["secrets"] or job.spec["env_file"] is not None:
-            update_secret_alert(self.session, job, missing_secrets(job.spec, self.environ))
+        """Return the values of a job's secrets; raise InvalidRequest where some are missing here, and alert people.
+
+        The alert is not cleared: while there is no capacity, computers with and without them would do so in turn.
+        """
+        missing = missing_secrets(job.spec, self.environ)
+        if missing:
+            update_secret_alert(self.session, job, missing)
         return secret_values(job.spec, self.environ)
+
+    def _clear_secret_alert(self, job: Job) -> None:
+        """Clear the alert that a job waits for secrets, where it has a machine and this computer has them."""
+        has_secrets = job.spec["secrets"] or job.spec["env_file"] is not None
+        if has_secrets and not missing_secrets(job.spec, self.environ):
+            update_secret_alert(self.session, job, ())
 
     def _machine(self, job: Job) -> Machine | None:
         """Return the machine of the open attempt, else of the last one; None where there is none."""

@@ -209,6 +209,7 @@ class JobReconciler(JobObserver):
             self._append(self._end_event(job, Step(JobAction.END, why, State.CANCELLED)))
         else:
             self._append(*machine_assigned_events(self.session, job, attempt, machine, self.session.clock()))
+            self._clear_secret_alert(job)
         if job.waits is not None or job.deadline is not None or any(attempt.nothing_made for attempt in job.attempts):
             update_machine_alert(self.session, job, None)
         return None
@@ -232,6 +233,7 @@ class JobReconciler(JobObserver):
             if machine.cluster_node is not None and isinstance(error, InvalidRequest):  # no other gang would have Slurm
                 self._append(self._end_event(job, Step(JobAction.END, error.message, State.NOT_LAUNCHED)))
             update_machine_alert(self.session, job, None)
+            self._clear_secret_alert(job)
         elif job.deadline is not None and isinstance(error, (NoCapacity, QuotaExceeded)) and not is_given_up:
             return self._requeue_sold_out(job, attempt, error)
         elif attempt.number == 1 and is_final:
@@ -260,6 +262,7 @@ class JobReconciler(JobObserver):
     def _execute_start(self, job: Job, _step: Step) -> ReconcileResult | None:
         """Begin the command on its machine, if this computer has the job's secrets; else wait for one that has."""
         secrets = self._secret_values(job)
+        self._clear_secret_alert(job)
         remote = self.remote_job(job, self._require_machine(job))
         self.remote = start_command(self.session, job, remote, secrets, self._append)
         return None

@@ -355,3 +355,14 @@ def test_a_file_that_this_computer_refuses_is_named_and_is_no_defect_of_cloudgpu
     for _ in range(2):
         reconcile_all(lab.session, {})
     assert not job_by_id(lab.session, job.id).is_open
+
+
+def test_a_secret_that_one_of_two_computers_has_raises_its_alert_once_while_there_is_no_capacity(guarded):
+    lab, job, environ, _ = guarded
+    for zone in ZONES:
+        lab.cloud.exhaust(zone)
+    for has_secret in (False, True, False, True):
+        once(lab, job, environ if has_secret else {})
+        lab.later(minutes=1)
+    told = [line.kind for line in lab.session.ledger.events("alerts") if line.body["key"].endswith(":secret")]
+    assert told == ["alert_raised"]
