@@ -174,10 +174,9 @@ def _check_scope_names(session: Session, scope: Scope) -> None:
                 value=f"{key}={name}",
                 next=f"Use one of: {', '.join(sorted(known))}.",
             )
-    nodes = [
-        machine.name for machine in machines if machine.cluster_node and scope.instance == machine.cluster_node.name
-    ]
-    if nodes and scope.instance not in nodes:
+    living = living_machines(machines)
+    nodes = [machine.name for machine in living if machine.cluster_node and machine.cluster_node.name == scope.instance]
+    if nodes and all(machine.name != scope.instance for machine in living):
         raise InvalidRequest(
             f"{scope.instance} is a cluster, and instance= is one machine.",
             field="--scope",

@@ -27,6 +27,7 @@ from cloudgpu.control.budgets.store import budget_states, budgets, fallback_pric
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.setup.ledger_admin import verify_document
 from cloudgpu.core.budgets.budget import Action
@@ -85,6 +86,14 @@ def test_a_cluster_is_no_instance_of_a_budget_and_its_machines_are(lab):
     assert "instance=train-0" in refused.value.next
     assert put(lab, scope="instance=train-1")["budget"]["scope"] == "instance=train-1"
     assert put(lab, "later", scope="instance=not-yet-there")["budget"]["scope"] == "instance=not-yet-there"
+
+
+def test_a_single_machine_with_the_name_of_a_cluster_that_has_ended_gets_its_budget(lab):
+    result = launch(lab.session, prepare(lab.session, parse_request(gpu="v100", name="train", nodes=2)), wait=False)
+    for node in result.nodes:
+        terminate_one(lab.session, node, why="done")
+    up(lab, name="train")
+    assert put(lab, scope="instance=train")["budget"]["scope"] == "instance=train"
 
 
 def test_a_name_is_set_a_second_time_only_when_that_is_said(lab):
