@@ -368,7 +368,8 @@ def _is_synced_elsewhere(session: SessionBase, machines: Iterable[Machine]) -> b
     """Say whether another home has synced all of these machines within 26 hours; a launch counts as a sync."""
     syncs = [(machine.intended_at, session.ledger.last(sync_subject_of(machine))) for machine in machines]
     latest = [max(launched, "" if sync is None else sync.occurred_at) for launched, sync in syncs]
-    return session.clock() - from_iso(min(latest)) < OVERDUE_AFTER
+    now = session.clock()
+    return all(abs(now - from_iso(at)) < OVERDUE_AFTER for at in latest)  # one far ahead is from a wrong clock
 
 
 def _elsewhere_text(session: SessionBase, machines: Sequence[Machine]) -> str:

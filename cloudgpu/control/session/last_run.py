@@ -190,7 +190,7 @@ def _overdue_text(last_run: LastRun, now: datetime, billable_count: int) -> str:
     else:
         hours = (now - last_run.ok_at) // timedelta(hours=1)
         since_text = f"No run of the reaper has succeeded for {duration_text(timedelta(hours=hours))}"
-    if last_run.at is not None and now - last_run.at < OVERDUE_AFTER:
+    if last_run.at is not None and abs(now - last_run.at) < OVERDUE_AFTER:
         ago_text = duration_text(max(now - last_run.at, timedelta()))
         return f"{since_text}, and {machines}; the last one failed {ago_text} ago. To see why: cloudgpu reap --dry-run"
     return f"{since_text}, and {machines}: nothing here looks for idle ones. Run: cloudgpu cron install"

@@ -123,7 +123,9 @@ def _reaper_clause(session: Session, environ: Mapping[str, str]) -> tuple[str, b
     made_by = f", made by {scheduler}" if scheduler else ", and cron has none here"
     if last_run.ok_at is None:
         return f"no run of the reaper has succeeded yet{made_by}", False
-    ago = duration_text(round((now - last_run.ok_at).total_seconds()))
+    if last_run.ok_at - now >= OVERDUE_AFTER:  # as in are_runs_current: it was written by a wrong clock
+        return f"no run of the reaper has succeeded since the clock was set back{made_by}", False
+    ago = duration_text(max(0, round((now - last_run.ok_at).total_seconds())))
     return f"a run succeeded {ago} ago{made_by}", now - last_run.ok_at < OVERDUE_AFTER
 
 

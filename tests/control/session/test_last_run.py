@@ -107,3 +107,4 @@ def test_a_pass_of_a_clock_that_was_far_ahead_is_good_for_nothing(lab):
     said = overdue_sentence(lab.session)
     assert said is not None
     assert said.startswith("No run of the reaper has succeeded since the clock was set back, and a machine runs")
+    assert "cloudgpu cron install" in said  # and not that the last one failed just now

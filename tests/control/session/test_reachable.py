@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 
 from cloudgpu.access.files import locked
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.session.base import remember_identity, remembered_identities
+from cloudgpu.control.session.identity import unqueried_accounts
 from cloudgpu.core.model.identity import AccountIdentity
 
 
@@ -33,3 +35,15 @@ def test_two_that_write_at_once_keep_what_both_have_seen(lab):
         "renamed": {"": ["test-account", "one"]},
         "other": {"": ["test-account", "two"]},
     }
+
+
+def test_a_sync_by_a_clock_that_was_days_ahead_is_not_one_of_lately(lab):
+    lab.up()
+    machines = lab.session.ledger.machines()
+    lab.later(days=3)
+    sync_all(lab.session)
+    (gap,) = unqueried_accounts(lab.session, machines, [])
+    assert gap.was_asked_lately
+    lab.later(days=-3)
+    (gap,) = unqueried_accounts(lab.session, machines, [])
+    assert not gap.was_asked_lately

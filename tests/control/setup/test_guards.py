@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 
@@ -82,6 +83,19 @@ def test_show_and_doctor_say_what_there_is(make_lab, options, agent, expected):
         assert check.message.endswith("Only cloudgpu reap or watch would end it.")
         assert check.next == "Run: cloudgpu cron install"
     assert ("no agent runs on it" in check.message) == (agent == "none")
+
+
+def test_doctor_relies_on_no_run_of_a_clock_that_was_days_ahead(make_lab):
+    lab = make_lab(UNGUARDED)
+    lab.up(no_guard=True)
+    lab.later(days=2)
+    reap(lab.session, ReapOptions())
+    (check,) = guard_checks(lab.session, ["lab"], {})
+    assert "a run succeeded 0s ago" in check.message
+    lab.clock.advance(-timedelta(days=2).total_seconds())
+    (check,) = guard_checks(lab.session, ["lab"], {})
+    assert "no run of the reaper has succeeded since the clock was set back" in check.message
+    assert str(check.verdict) == "warn"
 
 
 def month(lab, usd):
