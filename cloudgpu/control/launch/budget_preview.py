@@ -15,7 +15,7 @@ from cloudgpu.control.inventory.listing import build_machine_document
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.core.budgets.credit import CreditFit, credit_refusal
 from cloudgpu.core.budgets.refusal import Remedy, period_text, refusal
-from cloudgpu.core.launch.plan import budget_subject
+from cloudgpu.core.launch.plan import budget_subjects
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 def sync_for_budgets(session: Session, prepared: PreparedLaunch) -> None:
     """Sync the accounts of the budgets that cover the plan, where the last sync is old."""
-    planned_machine = budget_subject(prepared.plan, prepared.name)
+    planned_machines = budget_subjects(prepared.plan, prepared.name)
     sync_before_admission(
-        session, {}, lambda budget: prepared.existing is None and budget.scope.covers(planned_machine)
+        session, {}, lambda budget: prepared.existing is None and any(map(budget.scope.covers, planned_machines))
     )
 
 
@@ -47,10 +47,10 @@ def admission_request(session: Session, prepared: PreparedLaunch) -> AdmissionRe
     if prepared.existing is not None:
         return None
     price = on_demand_of(session, prepared.plan.offer, prepared.offers)
-    planned_machine = budget_subject(prepared.plan, prepared.name, on_demand=price)
-    other_nodes, name = [planned_machine] * (prepared.plan.nodes - 1), prepared.name or "this cluster"
+    first_node, *other_nodes = budget_subjects(prepared.plan, prepared.name, on_demand=price)
+    name = prepared.name or "this cluster"
     return session.ledger.read(
-        lambda view: evaluate_budgets(session, view, planned_machine, others=other_nodes, of_cluster=name)
+        lambda view: evaluate_budgets(session, view, first_node, others=other_nodes, of_cluster=name)
     )
 
 
@@ -79,7 +79,7 @@ def credit_fit_of_plan(session: Session, prepared: PreparedLaunch) -> CreditFit 
         offer, request = prepared.plan.offer, prepared.plan.request
         # The candidates are accounts, each with the request as it would be there.
         provider, lease = prepared.candidates.for_offer(offer).provider, timedelta(seconds=request.lease_s)
-        planned_machines = [budget_subject(prepared.plan, prepared.name)] * prepared.plan.nodes
+        planned_machines = budget_subjects(prepared.plan, prepared.name)
         prepared.credit.append(planned_credit_fit(session, provider, planned_machines, lease))
     return prepared.credit[0]
 

@@ -32,7 +32,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_may, check_override, claim_owner
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.attempt import launch_message, launched_machine, unfinished_attempt
-from cloudgpu.core.launch.plan import Lease, budget_subject, node_offers
+from cloudgpu.core.launch.plan import Lease, budget_subjects, node_offers
 from cloudgpu.core.model.machine import Machine, Ownership, billed_text, can_be_restored, command_name, launched_text
 from cloudgpu.core.model.offers import Market, Offer, Trust
 from cloudgpu.core.values.times import iso
@@ -143,10 +143,12 @@ def _sync_if_old(session: Session, prepared: PreparedLaunch, offer: Offer | None
     `offer` is what will be launched, None for the first one of the plan. The accounts of budgets are synced only where
     something may be launched.
     """
-    machine = budget_subject(prepared.plan, prepared.name, offer)
+    machines = budget_subjects(prepared.plan, prepared.name, offer)
     may_launch = offer is not None or prepared.existing is None
     sync_before_admission(
-        session, {machine.account: machine.region}, lambda budget: may_launch and budget.scope.covers(machine)
+        session,
+        {machines[0].account: machines[0].region},
+        lambda budget: may_launch and any(map(budget.scope.covers, machines)),
     )
     session.check_launchable()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cloudgpu.core.launch.plan_cost import AddedCost, RunCost, attached_cost_of, cost_between, costs_while_running
+from cloudgpu.core.model.cluster import node_name
 from cloudgpu.core.model.facts import HourlyPrice, MachineGuards, MachineSetup
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import LaunchRequest, Setup, setup_to_json
@@ -353,6 +354,16 @@ def keeps_disk(policy: Policy, setup: Setup, market: Market, *, pausable: bool) 
     """
     stoppable = pausable and (market is not Market.SPOT or setup.persistent)
     return stoppable or policy.unpausable is not Unpausable.TERMINATE
+
+
+def budget_subjects(
+    plan: LaunchPlan, name: str | None, offer: Offer | None = None, *, on_demand: Price | None = None
+) -> list[PlannedLaunch]:
+    """Return `budget_subject` of each machine of the plan: a cluster's nodes have their own names, if it has one."""
+    machine, cluster = budget_subject(plan, name, offer, on_demand=on_demand), plan.request.name or name
+    if plan.nodes == 1 or not cluster:
+        return [machine] * plan.nodes
+    return [machine._replace(name=node_name(cluster, node)) for node in range(plan.nodes)]
 
 
 def budget_subject(
