@@ -118,13 +118,15 @@ class PeriodSums:
 class BudgetVerdict:
     """Whether a request fits a budget. `machines_without_price` are those of which nobody knows what they cost.
 
-    `price_assumptions` says which prices are not known and what was counted instead.
+    `price_assumptions` says which prices are not known and what was counted instead. `covered` are the requested
+    machines that the budget covers.
     """
 
     budget: Budget
     periods: tuple[PeriodSums, ...]
     machines_without_price: tuple[str, ...] = ()
     price_assumptions: tuple[str, ...] = ()
+    covered: tuple[BudgetedMachine, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -379,6 +381,7 @@ def _verdict(sums: BudgetSums, nodes: Sequence[tuple[BudgetedMachine, Commitment
         tuple(period_sums(sums, commitments, now)),
         () if is_free else tuple(machines_without_price),
         tuple(price_assumptions),
+        tuple(node for node, _ in nodes),
     )
 
 

@@ -14,6 +14,7 @@ from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.machine import BudgetedMachine, not_none
 from cloudgpu.core.model.offers import Offer, price_to_json
 from cloudgpu.core.values.money import Money, usd
+from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import BudgetRefused
 
@@ -49,14 +50,15 @@ def refusal(request: AdmissionRequest, remedy: Remedy) -> BudgetRefused:
         field="budget",
         value=budget.name,
         next=" ".join(
-            [*_remedies(request, remedy, until, price), *_other_account(request, remedy, refusals), _override(refusals)]
+            [*_remedies(request, remedy, until, price), *_other_account(remedy, refusals), _override(refusals)]
         ),
         sums=sums_usd,
     )
 
 
 def _refusal_text(worst: BudgetVerdict, request: AdmissionRequest, refusal_count: int) -> str:
-    tightest, budget, name = worst.tightest, worst.budget, request.name
+    tightest, budget = worst.tightest, worst.budget
+    name, requested_name = _covered_name(worst, request)
     until = from_iso(not_none(request.subject.renew_until))
     subject = (
         f"Budgets {budget.name} and {refusal_count - 1} more do" if refusal_count > 1 else f"Budget {budget.name} does"
@@ -65,12 +67,23 @@ def _refusal_text(worst: BudgetVerdict, request: AdmissionRequest, refusal_count
         f" Counted without a known price: {'; '.join(worst.price_assumptions[:3])}." if worst.price_assumptions else ""
     )
     return (
-        f"{subject} not allow {name} until {until:%Y-%m-%d %H:%M} UTC: {tightest.spent.text()} spent + "
+        f"{subject} not allow {requested_name} until {until:%Y-%m-%d %H:%M} UTC: {tightest.spent.text()} spent + "
         f"{tightest.running.text()} for running machines, waiting jobs and retained resources + "
         f"{tightest.requested.text()} for {name} = {tightest.total.text()} "
         f"{period_text(budget, tightest)}, above the limit of {limit_text(budget)}."
         f"{assumed}{_counted_price_text(request)}{_NEEDS_REAPER * needs_reaper(request.subject, request.prices)}"
     )
+
+
+def _covered_name(verdict: BudgetVerdict, request: AdmissionRequest) -> tuple[str, str]:
+    """Return the name of the requested machines that a budget covers, and the same with the cluster that they are of.
+
+    A budget may cover only some nodes of a cluster: the cost that it counts is theirs.
+    """
+    if len(verdict.covered) > len(request.further_nodes):
+        return request.name, request.name
+    names = first_few([node.name for node in verdict.covered], _MAX_NAMED)
+    return names, f"{names} (of {request.name})"
 
 
 _NEEDS_REAPER = (
@@ -155,25 +168,27 @@ def shorter_launch(now: datetime, lease: timedelta, command: str) -> Callable[[d
 def _cheaper_offer(request: AdmissionRequest, remedy: Remedy, price: Money) -> Offer | None:
     """Return the first offer, as a budget counts it, that costs no more an hour."""
     for offer in remedy.offers:
-        nanos = compute_nanos(_at_offer(request, offer), request.prices)
+        nanos = compute_nanos(_at_offer(request.subject, offer), request.prices)
         if nanos is not None and nanos <= price.nanos:
             return offer
     return None
 
 
-def _other_account(request: AdmissionRequest, remedy: Remedy, refusals: Sequence[BudgetVerdict]) -> list[str]:
+def _other_account(remedy: Remedy, refusals: Sequence[BudgetVerdict]) -> list[str]:
     """Return the account of an offer that none of these budgets covers, where offers are of several accounts."""
     for offer in remedy.offers:
         account = offer.configuration.account
-        if not any(verdict.budget.scope.covers(_at_offer(request, offer)) for verdict in refusals):
+        if not any(
+            verdict.budget.scope.covers(_at_offer(node, offer)) for verdict in refusals for node in verdict.covered
+        ):
             return [f"It does not cover account {account}: --account {account}."]
     return []
 
 
-def _at_offer(request: AdmissionRequest, offer: Offer) -> BudgetedMachine:
-    """Return the requested machine, as it would be at another offer."""
+def _at_offer(machine: BudgetedMachine, offer: Offer) -> BudgetedMachine:
+    """Return a requested machine, as it would be at another offer."""
     configuration = offer.configuration
-    return request.subject._replace(
+    return machine._replace(
         provider=configuration.provider,
         account=configuration.account,
         region=configuration.region,

@@ -48,6 +48,9 @@ def test_a_budget_of_one_node_is_synced_and_shown_before_the_question(lab):
     with pytest.raises(BudgetRefused) as at_launch:
         lab.up(**spans, name="train")
     assert before.value.message == at_launch.value.message
+    assert "does not allow train-1 (of the 2 machines of train) until" in before.value.message
+    assert " for train-1 = " in before.value.message
+    assert "does not cover account" not in before.value.next
     assert lab.machines() == []
 
 
