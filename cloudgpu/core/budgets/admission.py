@@ -14,7 +14,7 @@ from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
 from cloudgpu.core.budgets.budget import Budget, current_period, earliest_relevant
 from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of, with_price
 from cloudgpu.core.budgets.exposure import Exposure, exact_cost, flow_intervals
-from cloudgpu.core.model.machine import BudgetedMachine, Machine, existing_volumes
+from cloudgpu.core.model.machine import BudgetedMachine, Machine, command_name, existing_volumes
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import HOUR_MICROS, Money
 from cloudgpu.core.values.times import Period, periods
@@ -28,7 +28,8 @@ FAR_FUTURE = 2**62  # microseconds; later than any time that can be written
 class BudgetSums:
     """The sums of a budget: what was billed in its period, and what runs already will cost.
 
-    `machines_without_price` are names; the keys of `price_assumptions` are sentences on prices that are assumed.
+    `machines_without_price` are names, the keys of `names_to_end` what `down` takes for those of them that run already
+    (a node's cluster); the keys of `price_assumptions` are sentences on prices that are assumed.
     `since` is when its period begins, in microseconds since 1970. Of a budget without a period, `ended_total` is what
     the ended usages with a stored sum have cost at most, in exact parts. Costs of exposures are flows, (unit, begin,
     end) -> nano-dollars per unit (`exposure.unit_of`), in the past and in the future: there a begin of None is now, an
@@ -44,6 +45,7 @@ class BudgetSums:
     future_flows: dict[tuple[int, int | None, int | None], int] = field(default_factory=dict)
     planned_end: int = 0
     machines_without_price: list[str] = field(default_factory=list)
+    names_to_end: dict[str, None] = field(default_factory=dict)
     price_assumptions: dict[str, None] = field(default_factory=dict)
 
     def spent_within(self, begin: int, end: int) -> int:
@@ -118,8 +120,8 @@ class PeriodSums:
 class BudgetVerdict:
     """Whether a request fits a budget. `machines_without_price` are those of which nobody knows what they cost.
 
-    `price_assumptions` says which prices are not known and what was counted instead. `covered` are the requested
-    machines that the budget covers.
+    `names_to_end` is what `down` takes for those that run already. `price_assumptions` says which prices are not known
+    and what was counted instead. `covered` are the requested machines that the budget covers.
     """
 
     budget: Budget
@@ -127,6 +129,7 @@ class BudgetVerdict:
     machines_without_price: tuple[str, ...] = ()
     price_assumptions: tuple[str, ...] = ()
     covered: tuple[BudgetedMachine, ...] = ()
+    names_to_end: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -341,6 +344,7 @@ def _add_commitments(
         sums.planned_end = max(sums.planned_end, future.planned_end)
         if future.is_unpriced:
             sums.machines_without_price.append(subject.name)
+            sums.names_to_end[command_name(subject) if isinstance(subject, Machine) else subject.name] = None
         sums.price_assumptions |= _assumption_texts(subject, future.items)
 
 
@@ -382,6 +386,7 @@ def _verdict(sums: BudgetSums, nodes: Sequence[tuple[BudgetedMachine, Commitment
         () if is_free else tuple(machines_without_price),
         tuple(price_assumptions),
         tuple(node for node, _ in nodes),
+        tuple(sums.names_to_end),
     )
 
 

@@ -221,7 +221,7 @@ def _unpriced_error(verdict: BudgetVerdict, request: AdmissionRequest) -> Budget
             [
                 "Give its highest price: --max-price."
                 if is_requested_machine
-                else f"End it: cloudgpu down {' '.join(unpriced)}.",
+                else f"End it: cloudgpu down {' '.join(verdict.names_to_end[:_MAX_NAMED])}.",
                 _override([verdict]),
             ]
         ),

@@ -17,7 +17,7 @@ from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, Scope
 from cloudgpu.core.budgets.commitments import Prices, SubstitutePrice
 from cloudgpu.core.budgets.enforcement import highest_admitted_price, longest_admitted
 from cloudgpu.core.budgets.refusal import Remedy, refusal
-from cloudgpu.core.model.facts import MachineGuards, MachineSetup, record_of
+from cloudgpu.core.model.facts import ClusterNode, MachineGuards, MachineSetup, record_of
 from cloudgpu.core.model.launch import Setup, Volume, setup_to_json
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage, usage_of_record
 from cloudgpu.core.values.money import Money
@@ -179,6 +179,11 @@ def test_a_refusal_for_missing_prices_names_the_command_that_ends_what_runs():
     error = refusal(ask(budget(), row("b"), running), Remedy(lambda _until: ""))
     assert "the price of a, c, which runs already, is not known" in error.message
     assert error.next.startswith("End it: cloudgpu down a c.")
+    cluster = ClusterNode("train", "cg-train", 0, 2)
+    running = [row(f"train-{node}", price=None, cluster=cluster._replace(node=node)) for node in (0, 1)]
+    error = refusal(ask(budget(), row("b"), [*running, row("c", price=None)]), Remedy(lambda _until: ""))
+    assert "the price of train-0, train-1, c," in error.message
+    assert error.next.startswith("End it: cloudgpu down train c.")
     nodes = [row("n0", price=None), row("n1", price=None)]
     one = budget(scope={"instance": "n1"})
     asked = admission_request([one], nodes[0], (), lambda _since: (), PRICES, NOW, further_nodes=nodes[1:])
