@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER
-from cloudgpu.errors import CloudgpuError
+from cloudgpu.errors import AuthFailed, CloudgpuError
 from cloudgpu.providers.account_abilities import AccountFinding
 from cloudgpu.providers.aws.account import roles
 from cloudgpu.providers.aws.client import Aws, describe_all
@@ -39,6 +39,10 @@ def _timer_role_findings(aws: Aws) -> Sequence[AccountFinding]:
     except CloudgpuError as error:
         message = f"whether timers in the cloud can act is not known: {error.message}"
         remedy = f"{error.next or 'Run it again.'} cloudgpu init aws sets its own role right."
+        if isinstance(error, AuthFailed) and arn.rpartition("/")[2] != roles.TIMER_ROLE_NAME:
+            remedy = (
+                f"{remedy} cloudgpu's policies allow iam:GetRole on {roles.TIMER_ROLE_NAME} alone: add {arn} to them."
+            )
         return [AccountFinding(TIMER_ROLE_FINDING, is_ok=None, message=message, next=remedy)]
     if is_ok:
         return [AccountFinding(TIMER_ROLE_FINDING, is_ok=True, message="AWS's scheduler may act under it")]

@@ -20,6 +20,7 @@ from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, SKEWED
 from cloudgpu.providers.aws.market.availability import check_region
 
 DRY_RUN_PERMITTED = "DryRunOperation"  # the error code of a dry run that is permitted
+ABSENT = "NoSuchEntity"  # of a read that is permitted: that AWS tests the permission first is our belief
 NO_DRY_RUN = "AWS has no dry run of it"
 OurResources = Mapping[str, str]  # an id of one of our own resources for each name in _RESOURCES
 
@@ -81,8 +82,8 @@ def _probe(
 
 
 def _permission_of_error(probe: Probe, code: str) -> Permission:
-    """Return what an error says of the permission: only DRY_RUN_PERMITTED and the codes in DENIED are certain."""
-    allowed = True if code == DRY_RUN_PERMITTED else False if code in DENIED else None
+    """Return what an error says of the permission: only DRY_RUN_PERMITTED, ABSENT and those in DENIED are certain."""
+    allowed = True if code in (DRY_RUN_PERMITTED, ABSENT) else False if code in DENIED else None
     message = "" if allowed is not None else f"AWS answered {code}"
     return Permission(probe.action, allowed, probe.used_for, message, needed=probe.needed)
 

@@ -93,6 +93,12 @@ def test_denied_actions_are_named_and_no_others(aws, provider):
     assert (volume.allowed, volume.unknown_reason) == (None, "AWS answered InvalidParameterValue")
 
 
+def test_a_role_that_is_not_there_could_be_read(aws, provider):
+    assert asked(provider)["iam:GetRole"].allowed is True
+    aws.faults.deny("GetRole", service="iam")
+    assert asked(provider)["iam:GetRole"].allowed is False
+
+
 def test_credentials_that_do_not_work_are_one_sentence(aws, provider):
     aws.faults.add(error="ExpiredToken", times=1_000)
     with pytest.raises(AuthFailed, match=r"AWS credentials of account lab .* have expired"):

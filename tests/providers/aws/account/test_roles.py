@@ -120,6 +120,9 @@ def test_doctor_is_told_of_a_role_that_is_gone_and_of_one_that_it_may_not_read(a
         ((found, message, remedy),) = finding(account(tmp_path, timer_role=gone))
         assert (found, "is not there" in message, remedy) == (False, True, "Run: cloudgpu init aws")
     aws.faults.deny("GetRole", service="iam")
-    ((found, message, _),) = finding(account(tmp_path, timer_role=arn))
+    ((found, message, remedy),) = finding(account(tmp_path, timer_role=arn))
     assert found is None
     assert "not known" in message
+    assert remedy.endswith(f"allow iam:GetRole on cloudgpu-timer alone: add {arn} to them.")
+    ((_, _, remedy),) = finding(account(tmp_path, timer_role=arn.replace("of-the-lab", "cloudgpu-timer")))
+    assert "iam:GetRole on" not in remedy
