@@ -139,5 +139,11 @@ def unknown_outcome_error(
 
 
 def unknown_outcome_remedy(listed_within: timedelta) -> str:
-    """Return how the outcome of a launch becomes known; its machine may also have ended before anybody saw it."""
-    return f"cloudgpu up or cloudgpu reap finds out, {duration_text(listed_within)} after the launch at the latest."
+    """Return how the outcome of a launch becomes known; its machine may also have ended before anybody saw it.
+
+    Another computer with the same ledger waits longer, because its clock may be ahead.
+    """
+    return (
+        f"On this computer, cloudgpu up or cloudgpu reap finds out {duration_text(listed_within)} after the launch, "
+        "once a list of the machines is complete."
+    )
