@@ -29,7 +29,7 @@ REGION_VARIABLE, MEMORY_VARIABLE = (
     "CLOUDGPU_PLACE",
     "CLOUDGPU_GPU_GB",
 )  # in a pod's environment: region and GPU memory, which the API does not report
-OWN_POD_NAME = re.compile(r"cg-[A-Za-z0-9_-]{1,64}")
+OWN_POD_NAME = re.compile(r"cg-[0-9a-f]{48}")  # with the token of a launch: others begin names with cg-, too
 POD_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{4,63}")
 STATES = {
     "PROVISIONING": State.PENDING,

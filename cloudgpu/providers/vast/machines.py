@@ -30,7 +30,7 @@ MAX_PAGES = 400
 MAX_LABEL_CHARS = 1024  # characters, for a change (OpenAPI files)
 TAG_PREFIX = "cloudgpu-"
 _ID = re.compile(r"[1-9]\d{0,17}", re.ASCII)
-_OWN_LABEL = re.compile(rf"{LABEL_PREFIX}[A-Za-z0-9_-]{{1,250}}")
+_OWN_LABEL = re.compile(rf"{LABEL_PREFIX}[0-9a-f]{{48}}")  # with the token of a launch: others may use cg-, too
 _STARTING_STATUSES = (None, "", "loading", "created", "recycling", "scheduling", "rebooting")
 
 

@@ -164,6 +164,9 @@ def test_a_pod_that_a_person_copied_is_not_taken_for_the_machine(runpod, provide
     listing = provider.list()
     assert [one.id for one in listing.instances] == [made.id]
     assert [one.scope for one in listing.unanswered] == [copy]
+    with runpod.lock:
+        runpod.pod(copy).body["name"] = "cg-train"  # a name that somebody may use
+    assert provider.list().unanswered == ()
 
 
 def test_computers_of_the_community_are_asked_for_only_where_they_are_accepted(runpod, provider):
