@@ -25,7 +25,6 @@ from cloudgpu.control.jobs.attempt import (
     retry_market,
     start_command,
 )
-from cloudgpu.control.jobs.buckets.data import data_transfers
 from cloudgpu.control.jobs.deadline.choice import noticed_at
 from cloudgpu.control.jobs.notices import show_end, update_machine_alert, update_stall_alert
 from cloudgpu.control.jobs.observer import JobObserver
@@ -163,8 +162,6 @@ class JobReconciler(JobObserver):
     def _execute_schedule(self, job: Job, step: Step) -> None:
         """Record the next attempt: with a new launch key, or on the last one's machine where that is still there."""
         self._check_can_begin(job)
-        if job.attempts:  # the first one's data was listed with its plan
-            data_transfers(self.session, job)  # raises where this computer cannot have the machine download it
         if job.attempt is not None:  # nothing was launched for it, and it is to run elsewhere by now
             self._append(replacement_event(job, job.attempt, step, self.session.clock()))
             return

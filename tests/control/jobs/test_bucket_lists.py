@@ -10,7 +10,6 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.access.jobs.remote import RemoteJob
-from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.jobs.attempt import _restore
 from cloudgpu.control.jobs.buckets.data import data_transfers
 from cloudgpu.control.jobs.buckets.results import MIN_VALIDITY_S, job_bucket, remove_all_but_results
@@ -23,7 +22,6 @@ from cloudgpu.core.jobs.steps import JobAction, Step
 from cloudgpu.core.jobs.stored import read_results
 from cloudgpu.errors import Unreachable
 from tests.control.jobs.test_buckets import TO, in_bucket, put, s3, server
-from tests.control.jobs.test_capacity import carry
 from tests.control.jobs.test_without_a_command import Reached, asked, connection, desk, running
 
 __all__ = ["connection", "desk", "s3", "server"]
@@ -121,21 +119,6 @@ def test_output_that_cannot_be_copied_here_keeps_no_machine_of_whole_results(lab
     assert (line.body["whole"], line.body["files"]) == (True, 1)
     assert any("output of fox" in said for said in lab.said)
     assert ("output/1/out" in in_bucket(s3, job)) is (lacks != "an object")
-
-
-def test_no_machine_is_launched_again_for_data_that_this_computer_cannot_read(lab, s3):
-    """It could not begin there, and would be billed: cron may lack the credential that the shell has."""
-    put(s3, **{"set/rows.csv": "1,2\n"})
-    job, machine = running(lab, data=["s3://lab/set:in"])
-    lab.cloud.terminate(machine.provider_id)
-    sync_all(lab.session)
-    s3.delete_object(Bucket="lab", Key="set/rows.csv")
-    found = carry(lab, job)
-    assert "holds nothing" in found.error.message
-    assert (found.job.is_open, [row.name for row in lab.session.ledger.machines()]) == (True, ["fox"])
-    put(s3, **{"set/rows.csv": "1,2\n"})
-    carry(lab, job)
-    assert "fox-2" in [row.name for row in lab.session.ledger.machines()]
 
 
 def test_the_next_attempt_begins_with_what_the_one_before_it_has_in_the_bucket(lab, s3):
