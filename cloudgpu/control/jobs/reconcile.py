@@ -161,13 +161,16 @@ class JobReconciler(JobObserver):
 
     def _execute_schedule(self, job: Job, step: Step) -> None:
         """Record the next attempt: with a new launch key, or on the last one's machine where that is still there."""
-        self._check_can_begin(job)
+        last_machine = self._machine(job)
+        runs_on = last_machine is not None and last_machine.terminated_at is None and not _is_stopped(last_machine)
+        if not runs_on:  # the start on one that runs is tried for an hour, then that machine ends
+            self._check_can_begin(job)
         if job.attempt is not None:  # nothing was launched for it, and it is to run elsewhere by now
             self._append(replacement_event(job, job.attempt, step, self.session.clock()))
             return
-        number, machine, last_machine = len(job.attempts) + 1, job.spec["machine"], self._machine(job)
+        number, machine = len(job.attempts) + 1, job.spec["machine"]
         key = None if machine is not None else f"{job.id}-{number}"
-        if last_machine is not None and last_machine.terminated_at is None and not _is_stopped(last_machine):
+        if last_machine is not None and runs_on:
             machine, key = last_machine.id, job.attempts[-1].key  # it is tried again where it was
         elif last_machine is not None and key is not None:
             self._terminate_interrupted(job, last_machine)

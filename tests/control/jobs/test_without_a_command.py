@@ -316,6 +316,25 @@ def once(lab, job, environ):
         return carrier.reconcile()
 
 
+def test_a_retry_where_the_machine_still_runs_waits_for_no_secret_before_its_start(desk, tmp_path):
+    """A start that fails for an hour ends the machine; nothing ended one of a retry that was not placed."""
+    lab = desk("")
+    words = {"gpu": "v100", "policy": "default", "name": "fox", "secret": ["HF_TOKEN"], "retries": 1}
+    request = parse_run(workdir=tmp_path / "work", argv=["false"], environ={"HF_TOKEN": "x"}, **words)
+    job = record_request(lab.session, plan_run(lab.session, request, {"HF_TOKEN": "x"}))
+    machine = lab.up(name="fox", policy="default").machine
+    lab.session.ledger.append(
+        [
+            lines.job_placed(job.id, 1, lab.clock(), key=machine.key, machine=None),
+            lines.job_machine(job.id, 1, machine.id, lab.clock()),
+            lines.job_began(job.id, 1, None, lab.clock()),
+            lines.job_try_ended(job.id, 1, lab.clock(), interrupted=False, status=1, why="exit status 1"),
+        ]
+    )
+    once(lab, job, {})
+    assert [attempt.machine for attempt in job_by_id(lab.session, job.id).attempts] == [machine.id, machine.id]
+
+
 @pytest.mark.parametrize("is_placed", [False, True])
 @pytest.mark.parametrize("lacks", ["HF_TOKEN", "job.env"])
 def test_a_computer_without_a_jobs_secrets_launches_no_machine_for_it(guarded, lacks, is_placed):
