@@ -81,17 +81,17 @@ class Book(Reader):
                     head_lock.write(ledger_id, *new_last_line)
         return written
 
-    def settle(self, why: str, *, doubt: Draft | None = None) -> Event:
+    def settle(self, why: str, *, followed_by: Draft | None = None) -> Event:
         """End an integrity problem: write `ledger_settled`, accept the present last line and clock as right.
 
-        A missing ledger is created again. `doubt` is a line to write after that one, in the same transaction.
+        A missing ledger is created again. `followed_by` is a line to write after that one, in the same transaction.
         """
         from cloudgpu.core.events import general_events
 
         problem = self.integrity_problem()
         with self._writing(recreate=True) as (connection, head_lock, _, last_line), self._store.translated():
             draft = general_events.ledger_settled(problem, why, self.now(), last_line[0])
-            drafts = [draft] if doubt is None else [draft, doubt]
+            drafts = [draft] if followed_by is None else [draft, followed_by]
             written, new_last_line = self._write(connection, drafts, last_line)
             ledger_id = lines.id_of(connection)
             self._store.commit(new_last_line)

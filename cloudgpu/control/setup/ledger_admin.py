@@ -151,7 +151,7 @@ def _sync_and_settle(session: Session, problem: str) -> SyncResult:
         accounts = sorted(session.settings.accounts)
         _check_complete(session, [gap for account in accounts for gap in _unanswered_parts(session, account)])
         # The new ledger lacks what the sync is to find, and launches are refused until then.
-        session.ledger.settle(problem, doubt=ledger_doubted(problem, 0, session.clock()))
+        session.ledger.settle(problem, followed_by=ledger_doubted(problem, 0, session.clock()))
     doubt_seq = _record_problem(session, problem)
     synced = sync_all(session)
     _check_complete(session, [gap for gap in synced.unanswered if not isinstance(gap, AccountElsewhere)])

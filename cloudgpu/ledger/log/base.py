@@ -185,11 +185,11 @@ class Ledger(View, Protocol):
         """Recompute the whole chain, compare the head record and the projections."""
         ...
 
-    def settle(self, why: str, *, doubt: Draft | None = None) -> Event:
+    def settle(self, why: str, *, followed_by: Draft | None = None) -> Event:
         """End an integrity problem: write `ledger_settled`, accept the present last entry as the right one.
 
-        A ledger without entries begins with that one. `why` says what was verified before that. `doubt` is written with
-        it, as the last entry: the ledger exists again, and what it lacks is still to be looked for.
+        A ledger without entries begins with that one. `why` says what was verified before that. `followed_by` is
+        written with it, as the last entry: the ledger exists again, and what it lacks is still to be looked for.
         """
         ...
 

@@ -280,7 +280,7 @@ class StandInLedger:
         """Raise the error that makes the ledger unavailable."""
         raise self.error
 
-    def settle(self, why: str, *, doubt: Draft | None = None) -> Event:  # noqa: ARG002
+    def settle(self, why: str, *, followed_by: Draft | None = None) -> Event:  # noqa: ARG002
         """Raise the error that makes the ledger unavailable."""
         raise self.error
 
