@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.user_files import data_dir, shown
-from cloudgpu.config.files.yaml import Table, read_yaml
+from cloudgpu.config.files.yaml import Table, read_named_yaml, read_yaml
 from cloudgpu.config.money.currencies import MAX_PER_USD, exchange_rate
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, years
 from cloudgpu.core.values.currency import CODES, Currency
@@ -75,7 +75,7 @@ def load_desktop(
         return _load_file(_expand_path(name_or_path), settings, board_power, today)
     shipped = data_dir("policies") / "desktops"
     for directory in (*search, shipped):
-        table = read_yaml(directory / f"{name_or_path}.yaml") if NAME.fullmatch(name_or_path) else None
+        table = read_named_yaml(directory, name_or_path) if NAME.fullmatch(name_or_path) else None
         if table is not None:
             latest_day = (
                 None if directory is shipped else today

@@ -140,21 +140,28 @@ class Table:
         return Decimal(value)
 
 
-def read_yaml(path: Path) -> Table | None:
-    """Return the table that the file holds, or None when there is no file.
+def read_named_yaml(directory: Path, name: str) -> Table | None:
+    """Return the table of the file NAME.yaml in a directory, or None when there is no file; raise as `read_yaml`.
 
-    Raises InvalidRequest, with `file:line` in `field`, for anything but a plain table of at most 128 KiB; and where
-    there is a file of the other ending, `.yml`, also beside this one: a lab's limits in it would limit nothing, and
+    Raises InvalidRequest, too, where there is a NAME.yml, also beside it: a lab's limits in it would limit nothing, and
     nobody would know.
     """
-    other_file = path.with_suffix(".yml")
-    if path.suffix == ".yaml" and other_file.exists():
+    path, other_file = directory / f"{name}.yaml", directory / f"{name}.yml"
+    if other_file.exists():
         raise InvalidRequest(
             f"{other_file.name} is not read: its name has to end in .yaml ({other_file}).",
             field=other_file.name,
             value=str(other_file),
             next=f"Rename it to {path}, or remove it.",
         )
+    return read_yaml(path)
+
+
+def read_yaml(path: Path) -> Table | None:
+    """Return the table that the file holds, or None when there is no file.
+
+    Raises InvalidRequest, with `file:line` in `field`, for anything but a plain table of at most 128 KiB.
+    """
     text = read_text(path, path.name)
     return None if text is None else parse_yaml(text, path)
 

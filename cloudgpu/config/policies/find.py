@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cloudgpu.config.files.user_files import data_dir, project_dirs, read_text, shown, yaml_names
-from cloudgpu.config.files.yaml import Table, parse_yaml, read_yaml
+from cloudgpu.config.files.yaml import Table, parse_yaml, read_named_yaml
 from cloudgpu.config.policies.kinds import Kind, WrongValue
 from cloudgpu.config.policies.schema import LIMITS, POLICY, Key, Keys, Section
 from cloudgpu.core.events.log import Draft
@@ -72,7 +72,7 @@ def load_policy(name: str, *, search: Sequence[Path] = (), tz: str = "UTC") -> F
         raise _name_error(name, search)
     check_policy_name(name, search=search)
     for directory in (*search, data_dir("policies")):
-        table = read_yaml(directory / f"{name}.yaml")
+        table = read_named_yaml(directory, name)
         if table is not None:
             return FoundPolicy(policy_from(table, name, tz=tz), table.path)
     names = policy_names(search=search)
@@ -412,7 +412,7 @@ def load_limits(search: Sequence[Path]) -> Limits:
 
     Raises InvalidRequest, with file and line, for the first error.
     """
-    tables = (read_yaml(directory / LIMITS_FILE) for directory in search)
+    tables = (read_named_yaml(directory, LIMITS_NAME) for directory in search)
     return narrowest_limits(limits_from(table) for table in tables if table is not None)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import cast, get_args
 
 from cloudgpu.config.files.user_files import data_dir, yaml_names
-from cloudgpu.config.files.yaml import Table, read_yaml
+from cloudgpu.config.files.yaml import Table, read_named_yaml
 from cloudgpu.core.catalog.container_images import parse_reference
 from cloudgpu.core.model.facts import Engine
 from cloudgpu.core.model.launch import BootPart
@@ -99,7 +99,7 @@ def load_template(
             next=f"Use one of: {', '.join(template_names(search=search))}.",
         )
     for directory in (*search, data_dir("templates")):
-        table = read_yaml(directory / f"{name}.yaml")
+        table = read_named_yaml(directory, name)
         if table is not None:
             return _with_user_settings(template_from(table, name), (settings or {}).get(name, {}))
     raise _unknown_template(name, search)

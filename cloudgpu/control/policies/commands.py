@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.user_files import data_dir
-from cloudgpu.config.files.yaml import read_yaml
+from cloudgpu.config.files.yaml import read_named_yaml, read_yaml
 from cloudgpu.config.policies.find import LIMITS_FILE, limits_from, policy_from, policy_paths
 from cloudgpu.control.policies.resolve import all_policy_names, limits_of, policy_named, policy_of, replaced_file
 from cloudgpu.core.policies.description import rules_in_force, rules_of
@@ -141,7 +141,7 @@ def _source(path: Path, origin: str = "") -> str:
 
 def _file_error(path: Path) -> InvalidRequest | None:
     try:
-        table = read_yaml(path)
+        table = read_named_yaml(path.parent, path.stem) if path.suffix == ".yaml" else read_yaml(path)
         if table is None:
             remedy = f"Name a file; of a policy by its name: cloudgpu policy show {path.stem}"
             return InvalidRequest(f"There is no file {path}.", field="FILE", value=str(path), next=remedy)

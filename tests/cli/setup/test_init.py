@@ -127,7 +127,7 @@ def test_a_link_to_the_file_stays_a_link(cloudgpu, tmp_path):
 def test_credentials_are_named_and_never_shown(cloudgpu):
     home = cloudgpu.home.parent
     (home / ".aws").mkdir()
-    (home / ".aws" / "credentials").write_text("[lab]\naws_secret_access_key = very-secret\n")
+    (home / ".aws" / "credentials").write_text("[lab]\naws_access_key_id = x\naws_secret_access_key = very-secret\n")
     cloudgpu.environ = {"AZURE_CLIENT_ID": "c", "AZURE_TENANT_ID": "t", "AZURE_CLIENT_SECRET": "very-secret"}
     done = cloudgpu(*FIRST)
     assert f"Found for aws: profile lab ({home / '.aws' / 'credentials'})" in done.out
