@@ -131,7 +131,8 @@ def _query_account(session: Session, account: str, ids: Sequence[str]) -> Answer
         return dict.fromkeys(ids, error)
     try:
         if isinstance(provider, BulkStop):
-            return provider.get_many(ids)
+            answers = provider.get_many(ids)
+            return {id_: answers.get(id_) or internal_error(LookupError(f"the answer lacks {id_}")) for id_ in ids}
         with Pool(MAX_PARALLEL, "machines") as pool:
             return dict(zip(ids, pool.map(lambda id_: result_or_error(provider.get, id_), ids), strict=True))
     except LedgerUnavailable:

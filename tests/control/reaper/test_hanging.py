@@ -183,6 +183,20 @@ def test_a_defect_in_the_sync_of_one_account_before_the_stop_keeps_no_other_one_
         assert found.exit_code == 8
 
 
+def test_an_answer_that_lacks_a_machine_keeps_no_other_account_on(two):
+    two.up(name="fox", account="lab")
+    owl = two.up(name="owl", account="far", key="b").machine
+    let_all_be_over(two)
+    provider = two.session.provider("far")
+    get_many = provider.get_many
+    provider.get_many = lambda ids: {id_: one for id_, one in get_many(ids).items() if id_ != owl.provider_id}
+    found = reap(two.session, ReapOptions())
+    assert [one.name for one in found.ended] == ["fox"]
+    why = f"Internal error: LookupError: the answer lacks {owl.provider_id}."
+    assert ("owl", why) in [(one.scope, one.why) for one in found.unanswered]
+    assert found.exit_code == 8
+
+
 def test_a_defect_in_the_renewal_of_one_lease_lets_no_other_one_end(lab):
     for name in ("fox", "owl"):
         lab.up(name=name, key=name)
