@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from cloudgpu.access.ssh.client_files import HostKey, client_key, new_host_key
 from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, parts_for_offer
@@ -257,7 +257,7 @@ def _send_each(
     except (LedgerUnavailable, StopUnproved) as error:  # `send_saved_call` has tried to end the one launched last
         if _ledger_error(error) is None:
             raise
-        raise _end_all_unrecorded(session, launched, error) from error
+        _end_all_unrecorded(session, launched, error)
 
 
 def _recorded_machines(session: Session, attempts: Sequence[Attempt]) -> dict[str, Machine]:
@@ -297,11 +297,11 @@ def _send_in_one_call(
         except LedgerUnavailable as error:  # machines that are not recorded would cost without anybody knowing
             pairs = zip(attempts, instances, strict=False)
             launched = [recorded[attempt.machine]._replace(provider_id=instance.id) for attempt, instance in pairs]
-            raise _end_all_unrecorded(session, launched, error) from error
+            _end_all_unrecorded(session, launched, error)
 
 
-def _end_all_unrecorded(session: Session, launched: Sequence[Machine], error: CloudgpuError) -> CloudgpuError:
-    """End every machine of a launch that the ledger cannot record, and return the error to raise.
+def _end_all_unrecorded(session: Session, launched: Sequence[Machine], error: CloudgpuError) -> NoReturn:
+    """End every machine of a launch that the ledger cannot record, and raise what became of them.
 
     `error` is the ledger's, or what became of the machine that was launched last: that it could not be ended comes
     before the failures of the others.
@@ -314,7 +314,10 @@ def _end_all_unrecorded(session: Session, launched: Sequence[Machine], error: Cl
         except CloudgpuError as end_error:  # the others have to be ended all the same
             session.report(end_error.message)
             failures.append(end_error)
-    return failures[0] if failures else outcome
+    raised = failures[0] if failures else outcome
+    if raised is error:
+        raise raised  # with the cause that it has
+    raise raised from error
 
 
 def _ledger_error(error: BaseException | None) -> LedgerUnavailable | None:

@@ -162,6 +162,7 @@ def test_the_nodes_before_one_that_can_be_neither_recorded_nor_ended_are_ended(m
     finally:
         empty()
     assert raised.value.message.startswith("train-2 may still be billed: it ")
+    assert isinstance(raised.value.__cause__, LedgerUnavailable)
     assert "not allowed" in raised.value.message
     stopped = isinstance(refusal, EndRefused)  # then it was asked to stop
     assert lab.cloud.calls["launch"] == 3
