@@ -81,7 +81,7 @@ class SendOnce:
     def machine_id(self, token: str) -> str:
         """Return the id of the machine that the call has made; empty where it is not recorded here."""
         try:
-            return self._files(token)[0].read_text(encoding="ascii").strip()
+            return _recorded_id(self._files(token)[0])
         except FileNotFoundError:
             return ""
 
@@ -89,7 +89,7 @@ class SendOnce:
         """Say whether a call from here is recorded to have made this machine."""
         for sent_file in self._dir.glob("*.sent"):
             with suppress(FileNotFoundError):  # another launch has just renamed or removed it
-                if sent_file.read_text(encoding="ascii").strip() == id:
+                if _recorded_id(sent_file) == id:
                     return True
         return False
 
@@ -118,6 +118,14 @@ class SendOnce:
             with suppress(FileNotFoundError):  # another launch has just renamed its file
                 if file.stat().st_mtime < oldest_kept_at:
                     file.unlink()
+
+
+def _recorded_id(sent_file: Path) -> str:
+    """Return the id of a machine in a file; empty where none is recorded, or the file is damaged."""
+    try:
+        return sent_file.read_text(encoding="ascii").strip()
+    except UnicodeDecodeError:
+        return ""
 
 
 def unknown_outcome_error(

@@ -83,3 +83,16 @@ def test_a_mark_that_another_launch_takes_away_meanwhile_hinders_nobody(tmp_path
     monkeypatch.setattr(type(tmp_path), "iterdir", lambda place: iter([place / "just-renamed.refused"]))
     assert once.claim_send(call())
     assert not once.claim_send(call())
+
+
+def test_a_damaged_record_is_one_without_a_machine_and_hides_no_other(tmp_path, clock):
+    once = SendOnce(tmp_path, clock)
+    for name in ("a", "b", "c"):
+        once.claim_send(call(name))
+        once.record_machine(call(name), f"machine-{name}")
+    for name in ("a", "b"):
+        once._files(name)[0].write_bytes(b"\xff\xfe")
+    assert once.has_machine("machine-c")
+    assert not once.has_machine("machine-a")
+    assert (once.machine_id("a"), once.machine_id("c")) == ("", "machine-c")
+    assert not once.claim_send(call("a"))
