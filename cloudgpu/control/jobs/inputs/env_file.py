@@ -28,7 +28,8 @@ def read_env_file(path: Path) -> dict[str, str]:
     ends before ` #`.
     """
     try:
-        text = path.read_text("utf-8-sig")
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise _env_file_error(

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.jobs.inputs.command import proposed_setup
-from cloudgpu.control.jobs.inputs.env_file import parse_env_file
+from cloudgpu.control.jobs.inputs.env_file import parse_env_file, read_env_file
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME
@@ -215,6 +215,12 @@ URL=https://example.org/#top
 def test_only_a_line_feed_ends_a_line_of_a_file_of_variables(tmp_path, separator):
     text = f"A='x{separator}y'\nB=x{separator}C=y\nD=1"
     assert parse_env_file(text, tmp_path / ".env") == {"A": f"x{separator}y", "B": f"x{separator}C=y", "D": "1"}
+
+
+def test_a_carriage_return_ends_a_line_only_before_a_line_feed(tmp_path):
+    file = tmp_path / ".env"
+    file.write_bytes(b"\xef\xbb\xbfA='x\ry'\r\n\r\n# no\r\nB=x\rC=y\r\nD=1 # note\r\nE=\"z\"\r\n")
+    assert read_env_file(file) == {"A": "x\ry", "B": "x\rC=y", "D": "1", "E": "z"}
 
 
 def test_export_may_stand_before_a_key_with_any_blanks(tmp_path):
