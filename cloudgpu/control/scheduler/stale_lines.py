@@ -8,6 +8,7 @@ import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,12 @@ _TABLE_ASSIGNMENT = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
 _BLOCK_BEGIN = re.compile(r"# cloudgpu begin: (.*) \(cloudgpu cron remove takes it out\)")
 # Words of a shell command after which a program's name may stand.
 _WORDS_BEFORE_PROGRAM = ("&&", "||", ";", "|", "env", "exec", "nice", "nohup", "chronic")
-_VERB = re.compile("[a-z][a-z-]*")
+# Every first word of a verb; `cli` has their table.
+_VERBS = frozenset(
+    """init doctor demo up ls show ssh exec cp tunnel bench stop start down hold extend image volume allow share spot
+    run jobs logs cancel gpus regions quota catalog estimate recommend cost budget compare report export ledger reap
+    watch cron orphans policy""".split()
+)
 _EXEC_PREFIXES = "-@:+!|"  # before the program of ExecStart=, in any order: systemd.service(5)
 _DEFAULT_PATH = "/usr/bin:/bin"  # of a job of cron's that names none
 
@@ -159,9 +165,11 @@ def _is_program(words: list[str], index: int) -> bool:
 
 
 def _has_verb(words: list[str]) -> bool:
-    """Say whether the first of these words that is no option looks like a verb of cloudgpu."""
-    first_word = next((word for word in words if not word.startswith("-")), "")
-    return bool(_VERB.fullmatch(first_word))
+    """Say whether the first of these words that is no option, and no value of one, is a verb of cloudgpu."""
+    for before, word in pairwise(["", *words]):
+        if not word.startswith("-") and (word in _VERBS or not before.startswith("-")):
+            return word in _VERBS
+    return False
 
 
 def _find_fault(scheduled: ScheduledCommand, clock: Any) -> tuple[str, str] | None:

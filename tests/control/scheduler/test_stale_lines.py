@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from cloudgpu.cli.verbs import VERBS
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.scheduler.stale_lines import find_scheduled_commands, find_stale_lines
 
@@ -50,6 +51,8 @@ def faults(environ):
         "tar -C /srv/cloudgpu -czf /backup/it.tgz .",
         "du -s /srv/cloudgpu | mail ada",
         "ls -l /srv/cloudgpu > /tmp/list",
+        "rsync -a /home/ada/cloudgpu backup",
+        "tar -czf /backup/it.tgz /srv/cloudgpu data",
     ],
 )
 def test_a_directory_of_the_programs_name_is_not_the_program(tables, command):
@@ -69,6 +72,11 @@ def test_a_directory_of_the_programs_name_is_not_the_program(tables, command):
 )
 def test_a_program_is_found_behind_what_runs_it(tables, command):
     assert programs(tables([f"0 * * * * {command}"])) == ["/opt/cloudgpu"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_behind_what_runs_it_a_program_is_known_by_every_verb(tables, verb):
+    assert programs(tables([f"0 * * * * timeout 600 /opt/cloudgpu {verb}"])) == ["/opt/cloudgpu"]
 
 
 @pytest.mark.parametrize(
