@@ -36,7 +36,7 @@ from cloudgpu.core.model.buckets import bucket_address
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import lock_name
-from cloudgpu.errors import InvalidRequest, NoCapacity, Unreachable
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, NoCapacity, Unreachable
 
 # How long the command of a job that moves has to end by itself, before its machine is ended.
 END_TIMEOUT = timedelta(seconds=30)
@@ -161,9 +161,10 @@ def start_command(
 ) -> RemoteState:
     """Send the snapshot, restore results and the newest checkpoint, begin the command; return its state then.
 
-    An attempt begins once: where it has begun already, only its state is read. That its machine cannot begin it is
-    recorded once, with the reason (`append`). Raises Unreachable where the connection is lost, InvalidRequest for a
-    snapshot that is on another computer or a machine whose disk is full.
+    An attempt begins once: where it has begun already, only its state is read. That it cannot be begun on its machine,
+    which is billed, is recorded once, with the reason (`append`); not so where the ledger or the connection is lost.
+    Raises LedgerUnavailable and Unreachable for these, InvalidRequest for a snapshot that is on another computer or a
+    machine whose disk is full, and as `data_transfers`.
     """
     snapshot = packed_files_of(session, job)
     count = len(snapshot.files)
@@ -172,10 +173,11 @@ def start_command(
         session.report(f"{job.name}: sending {count:,} file{'s' if count != 1 else ''}")
     try:
         return _send_and_begin(session, job, remote, snapshot, secrets)
-    except (InvalidRequest, Unreachable) as error:
-        if is_first_try and (
-            isinstance(error, InvalidRequest) or isinstance(error.__cause__, RequestRefused)
-        ):  # the machine has answered, and refused
+    except LedgerUnavailable:
+        raise
+    except CloudgpuError as error:
+        is_connection_lost = isinstance(error, Unreachable) and not isinstance(error.__cause__, RequestRefused)
+        if is_first_try and not is_connection_lost:
             why = " ".join(filter(None, (error.message, error.next)))
             append(job_waits(job.id, len(job.attempts), why, session.clock(), "start"))
         raise

@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.access.jobs.remote import RemoteJob
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.jobs.attempt import _restore
 from cloudgpu.control.jobs.buckets.data import data_transfers
 from cloudgpu.control.jobs.buckets.results import MIN_VALIDITY_S, job_bucket, remove_all_but_results
@@ -17,10 +18,11 @@ from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.remote_results import bucket_results_fetched, remote_results_fetched, sync_if_due
 from cloudgpu.control.jobs.store import directory_of, job_by_id, last_sync, record_sync
 from cloudgpu.core.events import job_events as lines
+from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState, Uploads
 from cloudgpu.core.jobs.steps import JobAction, Step
 from cloudgpu.core.jobs.stored import read_results
-from cloudgpu.errors import Unreachable
+from cloudgpu.errors import AuthFailed, ProviderUnavailable, Unreachable
 from tests.control.jobs.test_buckets import TO, in_bucket, put, s3, server
 from tests.control.jobs.test_without_a_command import Reached, asked, connection, desk, running
 
@@ -119,6 +121,30 @@ def test_output_that_cannot_be_copied_here_keeps_no_machine_of_whole_results(lab
     assert (line.body["whole"], line.body["files"]) == (True, 1)
     assert any("output of fox" in said for said in lab.said)
     assert ("output/1/out" in in_bucket(s3, job)) is (lacks != "an object")
+
+
+@pytest.mark.parametrize("lacks", ["a credential", "an answer"])
+def test_a_machine_whose_data_this_computer_cannot_read_ends_after_an_hour(lab, s3, connection, monkeypatch, lacks):
+    """It was billed for ever, and nobody was told: cron may lack the credential that the shell has."""
+    put(s3, **{"set/rows.csv": "1,2\n"})
+    job = asked(lab, data=["s3://lab/set:in"])
+    machine = lab.up(name="fox", policy="default").machine
+    placed = lines.job_placed(job.id, 1, lab.clock(), key=machine.key, machine=None)
+    lab.session.ledger.append([placed, lines.job_machine(job.id, 1, machine.id, lab.clock())])
+    sync_all(lab.session)
+    if lacks == "a credential":
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    else:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")  # refuses connections
+    with Reached(connection, lab, job) as carrier:
+        error = carrier.reconcile().error
+        lab.later(minutes=59)
+        assert carrier.reconcile().job.is_open
+        lab.later(minutes=1)
+        found = carrier.reconcile()
+    assert isinstance(error, AuthFailed if lacks == "a credential" else ProviderUnavailable)
+    assert (found.job.state, found.job.is_open, lab.machines()) == (State.SETUP_FAILED, False, [])
+    assert error.message in found.job.why
 
 
 def test_the_next_attempt_begins_with_what_the_one_before_it_has_in_the_bucket(lab, s3):
