@@ -157,21 +157,25 @@ def _machine_name(job: Job, attempt: Attempt) -> str:
 
 
 def start_command(
-    session: Session, job: Job, remote: RemoteJob, secrets: Mapping[str, str], append: Callable[[Draft], None]
+    session: Session,
+    job: Job,
+    remote: RemoteJob,
+    read_secrets: Callable[[], Mapping[str, str]],
+    append: Callable[[Draft], None],
 ) -> RemoteState:
     """Send the snapshot, restore results and the newest checkpoint, begin the command; return its state then.
 
     An attempt begins once: where it has begun already, only its state is read. That it cannot be begun on its machine,
     which is billed, is recorded once, with the reason (`append`); not so where the ledger or the connection is lost.
     Raises LedgerUnavailable and Unreachable for these, InvalidRequest for a snapshot that is on another computer or a
-    machine whose disk is full, and as `data_transfers`.
+    machine whose disk is full, and as `read_secrets` and `data_transfers`.
     """
-    snapshot = packed_files_of(session, job)
-    count = len(snapshot.files)
-    is_first_try = job.attempts[-1].stuck is None  # `stuck`: that its machine could not begin it is recorded
-    if is_first_try:
-        session.report(f"{job.name}: sending {count:,} file{'s' if count != 1 else ''}")
+    is_first_try = job.attempts[-1].stuck is None  # `stuck`: that it could not be begun there is recorded
     try:
+        secrets, snapshot = read_secrets(), packed_files_of(session, job)
+        count = len(snapshot.files)
+        if is_first_try:
+            session.report(f"{job.name}: sending {count:,} file{'s' if count != 1 else ''}")
         return _send_and_begin(session, job, remote, snapshot, secrets)
     except LedgerUnavailable:
         raise

@@ -261,10 +261,9 @@ class JobReconciler(JobObserver):
 
     def _execute_start(self, job: Job, _step: Step) -> ReconcileResult | None:
         """Begin the command on its machine, if this computer has the job's secrets; else wait for one that has."""
-        secrets = self._secret_values(job)
         self._clear_secret_alert(job)
         remote = self.remote_job(job, self._require_machine(job))
-        self.remote = start_command(self.session, job, remote, secrets, self._append)
+        self.remote = start_command(self.session, job, remote, lambda: self._secret_values(job), self._append)
         return None
 
     def _execute_watch(self, job: Job, _step: Step) -> ReconcileResult | None:

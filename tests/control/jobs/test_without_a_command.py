@@ -29,6 +29,8 @@ from cloudgpu.control.session import guarding
 from cloudgpu.core.clusters.layout import cluster_id, engine_paths
 from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.jobs.job import State
+from cloudgpu.core.jobs.remote_state import Phase as RemotePhase
+from cloudgpu.core.jobs.steps import JobAction, Step
 from cloudgpu.core.model.instances import State as Phase
 from cloudgpu.core.model.launch import Setup
 from cloudgpu.core.values.money import Money
@@ -316,8 +318,9 @@ def once(lab, job, environ):
         return carrier.reconcile()
 
 
-def test_a_retry_where_the_machine_still_runs_waits_for_no_secret_before_its_start(desk, tmp_path):
-    """A start that fails for an hour ends the machine; nothing ended one of a retry that was not placed."""
+@pytest.mark.parametrize("lacks", ["HF_TOKEN", "the files"])
+def test_a_retry_where_the_machine_still_runs_is_begun_within_an_hour_or_ends_it(desk, tmp_path, connection, lacks):
+    """Nothing ended the machine while no computer that has the secret, or the files, came."""
     lab = desk("")
     words = {"gpu": "v100", "policy": "default", "name": "fox", "secret": ["HF_TOKEN"], "retries": 1}
     request = parse_run(workdir=tmp_path / "work", argv=["false"], environ={"HF_TOKEN": "x"}, **words)
@@ -331,8 +334,41 @@ def test_a_retry_where_the_machine_still_runs_waits_for_no_secret_before_its_sta
             lines.job_try_ended(job.id, 1, lab.clock(), interrupted=False, status=1, why="exit status 1"),
         ]
     )
-    once(lab, job, {})
-    assert [attempt.machine for attempt in job_by_id(lab.session, job.id).attempts] == [machine.id, machine.id]
+    sync_all(lab.session)
+    if lacks == "the files":
+        shutil.rmtree(lab.home / "jobs" / "snapshots")
+    with Reached(connection, lab, job) as carrier:
+        carrier.environ = {} if lacks == "HF_TOKEN" else {"HF_TOKEN": "x"}
+        found = carrier.reconcile()
+        assert [attempt.machine for attempt in found.job.attempts] == [machine.id, machine.id]
+        assert "HF_TOKEN" in found.why if lacks == "HF_TOKEN" else "not on this computer" in found.why
+        for minutes, is_open in ((40, True), (40, False)):
+            lab.later(minutes=minutes)
+            found = carrier.reconcile()
+            assert found.job.is_open is is_open
+    assert (found.job.state, lab.machines()) == (State.SETUP_FAILED, [])
+    assert deliver(lab.session, []).active == ()
+
+
+def test_a_job_that_waited_for_its_secret_is_begun_by_a_computer_that_has_it(desk, tmp_path, connection):
+    lab = desk("")
+    words = {"gpu": "v100", "policy": "default", "name": "fox", "secret": ["HF_TOKEN"]}
+    request = parse_run(workdir=tmp_path / "work", argv=["true"], environ={"HF_TOKEN": "x"}, **words)
+    job = record_request(lab.session, plan_run(lab.session, request, {"HF_TOKEN": "x"}))
+    machine = lab.up(name="fox", policy="default").machine
+    placed = lines.job_placed(job.id, 1, lab.clock(), key=machine.key, machine=None)
+    lab.session.ledger.append([placed, lines.job_machine(job.id, 1, machine.id, lab.clock())])
+    sync_all(lab.session)
+    with Reached(connection, lab, job) as carrier:
+        carrier.reconcile()
+        assert "HF_TOKEN" in job_by_id(lab.session, job.id).waits[1]
+        assert "HF_TOKEN" in deliver(lab.session, []).active[0]
+        lab.later(minutes=50)
+        carrier.environ = {"HF_TOKEN": "x"}
+        carrier._execute_start(job_by_id(lab.session, job.id), Step(JobAction.START))
+        assert carrier.remote.phase is not RemotePhase.ABSENT
+        carrier.remote_job(job, machine).cancel("cancelled", grace_s=0)
+    assert deliver(lab.session, []).active == ()
 
 
 @pytest.mark.parametrize("is_placed", [False, True])
