@@ -360,7 +360,10 @@ def test_a_job_that_waited_for_its_secret_is_begun_by_a_computer_that_has_it(des
     lab.session.ledger.append([placed, lines.job_machine(job.id, 1, machine.id, lab.clock())])
     sync_all(lab.session)
     with Reached(connection, lab, job) as carrier:
-        carrier.reconcile()
+        for _ in range(3):
+            carrier.reconcile()
+        told = [line.kind for line in lab.session.ledger.events("alerts") if line.body["key"].endswith(":secret")]
+        assert told == ["alert_raised"]
         assert "HF_TOKEN" in job_by_id(lab.session, job.id).waits[1]
         assert "HF_TOKEN" in deliver(lab.session, []).active[0]
         lab.later(minutes=50)
