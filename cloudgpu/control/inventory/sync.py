@@ -46,7 +46,7 @@ from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.resources.retention import is_of_earlier_life, is_remnant
 from cloudgpu.core.values.naming import account_sync_subject, lock_name
 from cloudgpu.core.values.times import duration_text, from_iso
-from cloudgpu.errors import AnswerTimeout, CloudgpuError, InstanceNotFound, LedgerUnavailable
+from cloudgpu.errors import AnswerTimeout, CloudgpuError, InstanceNotFound, LedgerMoved, LedgerUnavailable
 from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.providers.abilities import SharesComputer
 
@@ -126,7 +126,7 @@ def sync_accounts(
                 result.sentences += settle_retained(
                     session, answer.scope, answer.resources, asked_at, answered=result.answered
                 )
-        except LedgerUnavailable:
+        except (LedgerUnavailable, LedgerMoved):
             raise
         except Exception as error:  # noqa: BLE001  (it hides no machine of another account)
             result.unanswered.append(error_gap(answer.account, error))

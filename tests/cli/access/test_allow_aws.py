@@ -90,7 +90,10 @@ def ours(aws, own_home, capfd):  # noqa: F811
 
 
 @pytest.mark.soak
-def test_a_caller_who_moves_is_told_and_moves_the_rule_and_a_colleague_is_let_in_beside(ours, own_home, tmp_path):
+def test_a_caller_who_moves_is_told_and_moves_the_rule_and_a_colleague_is_let_in_beside(
+    ours, own_home, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("sys.stdin", open(os.devnull))  # noqa: SIM115, PTH123
     bobs = tmp_path / "bob"
     bobs.mkdir()
     (bobs / "config.toml").write_text((own_home / "config.toml").read_text().replace('"ada"', '"bob"'))

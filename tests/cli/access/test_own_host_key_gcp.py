@@ -5,6 +5,8 @@ The model answers the API; the SSH server is a real one at the machine's address
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.cli.gcp_line import Line
@@ -48,7 +50,8 @@ def test_its_boot_data_are_a_startup_script_and_bring_no_host_key(debian, gcp):
 
 
 @pytest.mark.soak
-def test_nobody_connects_before_the_machine_has_told_its_key_through_the_api(debian, line, gcp):
+def test_nobody_connects_before_the_machine_has_told_its_key_through_the_api(debian, line, gcp, monkeypatch):
+    monkeypatch.setattr("sys.stdin", open(os.devnull))  # noqa: SIM115, PTH123
     id_, served = debian
     said = line("exec otter -- echo hello")
     assert (said.code, said.out) == (255, "")
