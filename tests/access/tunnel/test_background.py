@@ -151,6 +151,7 @@ def test_ctrl_c_while_it_starts_ends_it(directory, tmp_path):
 import os, signal, time
 with open({str(pid_file)!r}, "w") as file:
     file.write(str(os.getpid()))
+time.sleep(0.5)  # the parent has its process by then, and waits for the report
 os.kill(os.getppid(), signal.SIGINT)
 time.sleep(60)
 """
