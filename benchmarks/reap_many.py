@@ -217,7 +217,8 @@ class _Canned:
 
         from cloudgpu.core.model.identity import AccountIdentity
 
-        return AccountIdentity(**reap_home.identity(self.kind))
+        record = reap_home.identity(self.kind)
+        return AccountIdentity(record["kind"], record["id"], record["words"])
 
     def _of_region(self, region: str, body: bytes) -> Iterator[Any]:
         from cloudgpu.providers.aws.compute.translate import instance
