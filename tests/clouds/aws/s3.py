@@ -12,11 +12,15 @@ import hashlib
 import hmac
 import io
 import json
+import os
 import re
 import threading
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, unquote
 
+import boto3
+import pytest
+from botocore.config import Config
 from moto.core.base_backend import BackendDict
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.formparser import parse_form_data
@@ -24,6 +28,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from tests.clouds.aws.sdk import keep_models
 
+__all__ = ["REGION", "SECRET", "BucketServer", "s3", "server"]
 KEY, SECRET = "AKIAOFTHEUSER0000000", "the-users-own-secret-key"
 REGION = "eu-west-1"
 
@@ -184,3 +189,24 @@ class _Quiet(WSGIRequestHandler):
 
     def log(self, *args, **how):
         """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def server():
+    made = BucketServer()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def s3(server, monkeypatch):
+    """A bucket `lab`, and the environment of a user who may use it."""
+    server.forget()
+    for name in [one for one in os.environ if one.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    absent = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+    for name, value in {**server.environ, **absent, "AWS_EC2_METADATA_DISABLED": "true"}.items():
+        monkeypatch.setenv(name, value)
+    client = boto3.client("s3", region_name=REGION, config=Config(signature_version="s3v4"))
+    client.create_bucket(Bucket="lab", CreateBucketConfiguration={"LocationConstraint": REGION})
+    return client

@@ -23,7 +23,8 @@ from cloudgpu.core.jobs.remote_state import Phase, RemoteState, Uploads
 from cloudgpu.core.jobs.steps import JobAction, Step
 from cloudgpu.core.jobs.stored import read_results
 from cloudgpu.errors import AuthFailed, ProviderUnavailable, Unreachable
-from tests.control.jobs.test_buckets import TO, in_bucket, put, s3, server
+from tests.clouds.aws.s3 import s3, server
+from tests.control.jobs.test_buckets import TO, in_bucket, put
 from tests.control.jobs.test_without_a_command import Reached, asked, connection, desk, running
 
 __all__ = ["connection", "desk", "s3", "server"]

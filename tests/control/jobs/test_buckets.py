@@ -14,44 +14,22 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-import boto3
 import psutil
 import pytest
-from botocore.config import Config
 
 from cloudgpu.control.jobs.buckets import data as data_of_jobs, results as results_of_jobs
 from cloudgpu.control.jobs.plan import plan_run
 from cloudgpu.core.jobs import stored as lists
 from cloudgpu.core.jobs.job import State
 from cloudgpu.errors import InvalidRequest
-from tests.clouds.aws.s3 import REGION, SECRET, BucketServer
+from tests.clouds.aws.s3 import REGION, SECRET, s3, server
 from tests.control.jobs import ssh_cloud
 from tests.control.jobs.bench import EACH, STEPS, TRAIN, Bench, answer
 from tests.control.jobs.clouds import Rented
 from tests.control.jobs.ssh_cloud import processes
 
+__all__ = ["s3", "server"]
 TO = "s3://lab/runs"
-
-
-@pytest.fixture(scope="module")
-def server():
-    made = BucketServer()
-    yield made
-    made.stop()
-
-
-@pytest.fixture
-def s3(server, monkeypatch):
-    """A bucket `lab`, and the environment of a user who may use it."""
-    server.forget()
-    for name in [one for one in os.environ if one.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in {**server.environ, "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": os.devnull,
-                        "AWS_SHARED_CREDENTIALS_FILE": os.devnull}.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    client = boto3.client("s3", region_name=REGION, config=Config(signature_version="s3v4"))
-    client.create_bucket(Bucket="lab", CreateBucketConfiguration={"LocationConstraint": REGION})
-    return client
 
 
 @pytest.fixture

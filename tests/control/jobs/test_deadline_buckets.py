@@ -8,7 +8,8 @@ import random
 import pytest
 
 from cloudgpu.core.jobs.job import State
-from tests.control.jobs.test_buckets import TO, in_bucket, s3, server, until
+from tests.clouds.aws.s3 import s3, server
+from tests.control.jobs.test_buckets import TO, in_bucket, until
 from tests.control.jobs.test_deadlines import Spot, runs
 
 __all__ = ["s3", "server"]

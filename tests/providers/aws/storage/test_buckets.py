@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime
 
-import boto3
 import pytest
 
 from cloudgpu.core.model.buckets import bucket_address
 from cloudgpu.errors import AuthFailed
 from cloudgpu.providers.aws.storage import buckets
 from cloudgpu.providers.base import ProviderSettings
-from tests.clouds.aws.s3 import REGION, BucketServer
+from tests.clouds.aws.s3 import s3, server
 
-
-@pytest.fixture(scope="module")
-def server():
-    made = BucketServer()
-    yield made
-    made.stop()
-
-
-@pytest.fixture
-def s3(server, monkeypatch):
-    """A bucket `lab` with three objects, and the environment of a user who may use it."""
-    server.forget()
-    for name in [one for one in os.environ if one.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    absent = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
-    for name, value in {**server.environ, **absent, "AWS_EC2_METADATA_DISABLED": "true"}.items():
-        monkeypatch.setenv(name, value)
-    client = boto3.client("s3", region_name=REGION)
-    client.create_bucket(Bucket="lab", CreateBucketConfiguration={"LocationConstraint": REGION})
-    for key in ("runs/a", "runs/b", "runs/c"):
-        client.put_object(Bucket="lab", Key=key, Body=b"x")
-    return client
+__all__ = ["s3", "server"]
 
 
 @pytest.fixture
 def bucket(s3, tmp_path):
+    """The bucket with three objects, as a job uses it."""
+    for key in ("runs/a", "runs/b", "runs/c"):
+        s3.put_object(Bucket="lab", Key=key, Body=b"x")
     settings = ProviderSettings("aws", {}, tmp_path, lambda: datetime.now(UTC))
     return buckets.open_bucket(bucket_address("s3://lab/runs"), settings)
 
