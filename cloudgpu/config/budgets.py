@@ -25,9 +25,8 @@ _RATE_KEYS = ("rate", "rate_as_of")
 def load_budgets(search: Sequence[Path]) -> tuple[Budget, ...]:
     """Return the budgets of every `*.yaml` and `*.yml` in these directories, sorted by name; `file` is each one's path.
 
-    Hidden files are none.
-    Raises InvalidRequest, with file and line, for the first error, for a directory that cannot be listed, and for a
-    name that two files have: which of them counts is not to be guessed.
+    Hidden files are none. Raises InvalidRequest, with file and line, for the first error, for a directory that cannot
+    be listed, and for a name that two files have: which of them counts is not to be guessed.
     """
     files = sorted(file for directory in search for file in _files_in(directory))
     budgets: dict[str, Budget] = {}

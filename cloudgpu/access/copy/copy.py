@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import IO
 
-from cloudgpu.access.copy.endpoints import Endpoint, LocalFiles, MachineFiles
+from cloudgpu.access.copy.endpoints import Endpoint, LocalFiles, MachineFiles, check_replaceable
 from cloudgpu.access.copy.manifest import (
     Item,
     PathFailed,
@@ -174,7 +174,9 @@ def _copy(sessions: _Sessions, paths: CopyPaths, progress: Progress) -> Copied:
         failed: list[InvalidRequest] = list(plan.failed)
         case_clashes = case_clashes_in(plan.items)
         directories, files = _prepare(target, plan.items, case_clashes, failed)
-        transfer = _Transfer(sessions, paths, progress, sum(item.entry.size for item in files), case_clashes)
+        new_directories = frozenset(item.target for item in directories)
+        total_bytes = sum(item.entry.size for item in files)
+        transfer = _Transfer(sessions, paths, progress, total_bytes, case_clashes, new_directories)
     path_errors = transfer.run(files)
     with sessions.session() as session:
         _, target = _source_and_target(session, paths)
@@ -235,13 +237,20 @@ class _Transfer:
     """Copies files, several at once; an error of one path skips that path, any other error ends all."""
 
     def __init__(
-        self, sessions: _Sessions, paths: CopyPaths, progress: Progress, total_bytes: int, case_clashes: frozenset[str]
+        self,
+        sessions: _Sessions,
+        paths: CopyPaths,
+        progress: Progress,
+        total_bytes: int,
+        case_clashes: frozenset[str],
+        new_directories: frozenset[str],
     ) -> None:
         self._sessions = sessions
         self._paths = paths
         self._progress = progress
         self._total_bytes = total_bytes
         self._case_clashes = case_clashes
+        self._new_directories = new_directories  # in which nothing can be replaced
         self._rename_lock = threading.Lock()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -310,6 +319,8 @@ class _Transfer:
             self.bytes_copied += byte_count
 
     def _rename(self, target: Endpoint, part_path: str, final: str) -> None:
+        if posixpath.dirname(final) not in self._new_directories:
+            check_replaceable(target, final)
         if final not in self._case_clashes:
             target.rename(part_path, final)
             return

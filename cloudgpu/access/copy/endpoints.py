@@ -75,10 +75,7 @@ class Endpoint(Protocol):
         """Set the permissions and the time of `like`."""
 
     def rename(self, path: str, final: str) -> None:
-        """Give a file its final name; an existing file is replaced.
-
-        Raises OSError for a device, a pipe or a socket, which would be gone.
-        """
+        """Give a file its final name; whatever has that name is replaced, but a directory."""
 
     def remove(self, path: str) -> None:
         """Remove a file."""
@@ -138,7 +135,6 @@ class LocalFiles:
 
     def rename(self, path: str, final: str) -> None:
         """See `Endpoint`."""
-        _check_replaceable(self.stat(final))
         Path(path).replace(final)
 
     def remove(self, path: str) -> None:
@@ -208,7 +204,6 @@ class MachineFiles:
 
     def rename(self, path: str, final: str) -> None:
         """See `Endpoint`."""
-        _check_replaceable(self.stat(final))
         self.sftp.posix_rename(path, final)
 
     def remove(self, path: str) -> None:
@@ -216,7 +211,9 @@ class MachineFiles:
         self.sftp.remove(path)
 
 
-def _check_replaceable(found: Entry | None) -> None:
+def check_replaceable(endpoint: Endpoint, path: str) -> None:
+    """Raise OSError for a device, a pipe or a socket: a file that gets its name would replace it."""
+    found = endpoint.stat(path)
     if found is not None and not (found.is_file or found.is_directory):
         raise FileExistsError(errno.EEXIST, "it is a device, a pipe or a socket")
 

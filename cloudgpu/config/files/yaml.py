@@ -170,21 +170,23 @@ def read_yaml(path: Path) -> Table | None:
 def parse_yaml(text: str, path: Path) -> Table:
     """Return the table in `text`, which callers must not change (it is cached); errors name the file `path`."""
     if len(text) > MAX_LENGTH:
-        raise YamlFault(path, 1, f"is larger than {MAX_LENGTH // 1024} KiB")
+        raise YamlFileError(path, 1, f"is larger than {MAX_LENGTH // 1024} KiB")
     try:
         _check_events(text, path)
         node = yaml.compose(text, _CoreLoader)
     except yaml.MarkedYAMLError as error:
-        raise YamlFault(
+        raise YamlFileError(
             path,
             _line(error.problem_mark or error.context_mark),
             f"is not valid YAML: {error.problem or error.context}",
         ) from None
     except yaml.YAMLError as error:  # a control character: it has a position and no line
         position = getattr(error, "position", 0)
-        raise YamlFault(path, text.count("\n", 0, position) + 1, "holds a character that YAML does not allow") from None
+        raise YamlFileError(
+            path, text.count("\n", 0, position) + 1, "holds a character that YAML does not allow"
+        ) from None
     if not isinstance(node, yaml.MappingNode):
-        raise YamlFault(path, 1, "holds no `key: value` lines")
+        raise YamlFileError(path, 1, "holds no `key: value` lines")
     lines: dict[str, int] = {}
     block_lines: dict[str, int] = {}
     for key, value in node.value:
@@ -197,7 +199,7 @@ def _line(mark: Any) -> int:
     return 1 if mark is None else int(mark.line) + 1
 
 
-class YamlFault(InvalidRequest):
+class YamlFileError(InvalidRequest):
     """A file is no YAML that is read: on this line, and what is wrong there, a clause about the file."""
 
     def __init__(self, path: Path, line: int, problem: str) -> None:
@@ -216,13 +218,13 @@ def _check_events(text: str, path: Path) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         documents += isinstance(event, yaml.DocumentStartEvent)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise YamlFault(path, line, "uses an anchor or alias (& or *), and neither is read")
+            raise YamlFileError(path, line, "uses an anchor or alias (& or *), and neither is read")
         if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
-            raise YamlFault(path, line, "uses a tag (!), and none is read")
+            raise YamlFileError(path, line, "uses a tag (!), and none is read")
         if depth > MAX_DEPTH:
-            raise YamlFault(path, line, f"nests more than {MAX_DEPTH} deep")
+            raise YamlFileError(path, line, f"nests more than {MAX_DEPTH} deep")
         if documents > 1:
-            raise YamlFault(path, line, "holds a second document (---)")
+            raise YamlFileError(path, line, "holds a second document (---)")
 
 
 def _table(node: yaml.MappingNode, path: Path, prefix: str, lines: dict[str, int]) -> dict[str, Any]:
@@ -230,10 +232,12 @@ def _table(node: yaml.MappingNode, path: Path, prefix: str, lines: dict[str, int
     for key_node, value_node in node.value:
         line = _line(key_node.start_mark)
         if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _STR or not key_node.value.isprintable():
-            raise YamlFault(path, line, "has a key that is not text")
+            raise YamlFileError(path, line, "has a key that is not text")
         key = key_node.value
         if key in table:
-            raise YamlFault(path, line, f"says {shown(key)} a second time; the first is on line {lines[prefix + key]}")
+            raise YamlFileError(
+                path, line, f"says {shown(key)} a second time; the first is on line {lines[prefix + key]}"
+            )
         lines[prefix + key] = line
         table[key] = _value(value_node, path, prefix + key, lines)
     return table

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.files.user_files import shown
-from cloudgpu.config.files.yaml import YamlFault, parse_yaml
+from cloudgpu.config.files.yaml import YamlFileError, parse_yaml
 from cloudgpu.config.templates.find import Template, load_template
 from cloudgpu.core.model.facts import Engine
 from cloudgpu.core.model.launch import BootPart, LaunchRequest
@@ -208,7 +208,7 @@ def _unknown_name(template: Template, line: int, name: str, known_names: Iterabl
 def _check_cloud_config(template: Template, text: str) -> None:
     try:
         table = parse_yaml(text, Path("cloud_init"))
-    except YamlFault as error:
+    except YamlFileError as error:
         raise _rendered_text_error(template, text, error.line, error.problem) from None
     for key in table.values:
         if key not in CLOUD_CONFIG_KEYS:

@@ -66,8 +66,8 @@ def cost_between(
     """Return what the machine of an offer costs from `begin` to `end`, at its price of now, with attached costs.
 
     By the rules of the bill (`core.billing`), in the more expensive reading where they have two. What is kept goes on
-    costing after `end`, and that is not in it. `licence` is the
-    operating system's, where that has a rule of billing of its own (`rhel`, `suse`; empty: it has none).
+    costing after `end`, and that is not in it. `licence` is the operating system's, where that has a rule of billing of
+    its own (`rhel`, `suse`; empty: it has none).
     """
     machine_charge = charge(_machine_usage(offer, begin, licence), end)
     attached_charges = [(extra, charge(_attached_usage(offer, extra, begin), end)) for extra in added_costs]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from cloudgpu.config.files.user_files import data_dir
-from cloudgpu.config.files.yaml import YamlFault, parse_yaml
+from cloudgpu.config.files.yaml import YamlFileError, parse_yaml
 from cloudgpu.config.templates.find import load_template, template_from, template_names
 from cloudgpu.config.templates.render import CLOUD_CONFIG_KEYS, VALUE_NAMES, render_parts
 from cloudgpu.errors import InvalidRequest
@@ -133,7 +133,7 @@ BAD = [
 
 
 def test_a_text_that_is_no_yaml_says_its_line_and_its_problem_as_values():
-    with pytest.raises(YamlFault) as caught:
+    with pytest.raises(YamlFileError) as caught:
         parse_yaml("packages: [git]\npackages: [tmux]", Path("cloud_init"))
     assert (caught.value.line, caught.value.problem) == (2, "says packages a second time; the first is on line 1")
     assert caught.value.message == "cloud_init:2: the file says packages a second time; the first is on line 1."
