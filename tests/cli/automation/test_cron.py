@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -31,6 +33,7 @@ from cloudgpu.control.scheduler.redaction import SECRET_VARIABLES
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
+from tests.access.sshserver import wait_for
 from tests.cli.many import QuickProgram, shared
 from tests.cli.program import Program
 
@@ -371,9 +374,15 @@ def test_a_trial_that_takes_too_long_is_ended_with_all_that_it_started(monkeypat
     command = f"sleep 300 & echo $$ $! > {numbers}; wait"
     code, report = cron_test._run_as_cron(command, {**cron_test.cron_environment(), "HOME": str(tmp_path)})
     assert (code, report["error"]["kind"]) == (ProviderUnavailable.exit_code, ProviderUnavailable.kind)
-    for number in map(int, numbers.read_text().split()):
-        stat = Path(f"/proc/{number}/stat")  # of one that has ended, or waits to be reaped
-        assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX", number
+    for number in numbers.read_text().split():
+        wait_for(partial(has_ended, Path(f"/proc/{number}/stat")))  # a process ends some moments after its signal
+
+
+def has_ended(stat):
+    """Tell by its file in /proc whether a process has ended, or only waits to be reaped."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return stat.read_text().rpartition(")")[2].split()[0] in "ZX"
+    return True
 
 
 @pytest.mark.soak
