@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,8 @@ _KINDS, _KINDS_END = f"<!-- kinds -->\n{_MADE}\n", "\n<!-- end of kinds -->\n"
 _ERRORS, _ERRORS_END = f"<!-- errors -->\n{_MADE}\n", "\n<!-- end of errors -->\n"
 _PROGRAM = re.compile(r"<!-- program (\S+) -->\n.*?<!-- end of program -->\n", re.DOTALL)
 _TREE, _TREE_END = f"<!-- tree -->\n{_MADE}\n", "\n<!-- end of tree -->\n"
+_TYPES, _TYPES_END = f"<!-- types -->\n{_MADE}\n", "\n<!-- end of types -->\n"
+_MANY = 8
 
 
 def generated(root: Path) -> dict[str, str]:
@@ -69,7 +72,7 @@ def generated(root: Path) -> dict[str, str]:
         "docs/reference/cli.md": cli_page(),
         "docs/reference/errors.md": errors_page(),
         "docs/policies.md": with_rules(policies),
-        "docs/design.md": with_tree(design),
+        "docs/design.md": with_types(with_tree(design)),
         "docs/ledger.md": with_kinds(ledger),
         "docs/library.md": with_errors(with_programs(library, root)),
         **generated_documents(),
@@ -120,6 +123,30 @@ def with_tree(page: str) -> str:
     found = sorted(file.parent.relative_to(package) for file in package.rglob("*/__init__.py"))
     lines = [f"{'  ' * (len(one.parts) - 1)}- `{one.name}/`: {_clause(package / one)}\n" for one in found]
     return _between(page, _TREE, "".join(lines), _TREE_END)
+
+
+def with_types(page: str) -> str:
+    """Return a page with the classes that `_MANY` or more modules import between its two marks, but for errors.
+
+    Each has the first sentences of its docstring and its module, in the order of their names.
+    """
+    root = Path(cloudgpu.__path__[0]).parent
+    modules = {".".join(file.relative_to(root).with_suffix("").parts): file for file in root.glob("cloudgpu/**/*.py")}
+    trees = {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in modules.items()}
+    imports = Counter(
+        (node.module, alias.name)
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module in trees and node.module != errors.__name__
+        for alias in node.names
+    )
+    rows = []
+    for (module, name), count in sorted(imports.items(), key=lambda one: one[0][::-1]):
+        found = (one for one in trees[module].body if isinstance(one, ast.ClassDef) and one.name == name)
+        if count >= _MANY and (defined := next(found, None)):
+            says = " ".join((ast.get_docstring(defined) or "").split("\n\n")[0].split())
+            rows.append([f"`{name}`", says, f"`{module.removeprefix('cloudgpu.')}`"])
+    return _between(page, _TYPES, _table(["type", "is", "module"], rows), _TYPES_END)
 
 
 def with_kinds(page: str) -> str:

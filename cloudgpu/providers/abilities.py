@@ -339,7 +339,7 @@ class HasFirewall(Protocol):
 
 @runtime_checkable
 class HasResources(Protocol):
-    """Disks, snapshots and images that go on costing money when the machine is gone."""
+    """Disks, snapshots and images that keep costing money when the machine is gone."""
 
     def resources(self, region: str | None = None) -> ResourceListing:
         """Return all that cloudgpu made, in any ledger, those that a machine uses included."""
