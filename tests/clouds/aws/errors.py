@@ -9,9 +9,13 @@ from xml.sax.saxutils import escape
 # Where IAM has another word than the call's (Service Authorization Reference, AWS Budget Service).
 PERMISSIONS = {
     "budgets:CreateBudget": "budgets:ModifyBudget",
+    "budgets:CreateNotification": "budgets:ModifyBudget",
+    "budgets:CreateSubscriber": "budgets:ModifyBudget",
     "budgets:DeleteBudget": "budgets:ModifyBudget",
+    "budgets:DeleteSubscriber": "budgets:ModifyBudget",
     "budgets:DescribeBudget": "budgets:ViewBudget",
     "budgets:DescribeSubscribersForNotification": "budgets:ViewBudget",
+    "budgets:UpdateBudget": "budgets:ModifyBudget",
 }
 SENTENCES = {
     "AccessDenied": (403, "User is not authorized to perform this action."),

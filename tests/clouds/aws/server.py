@@ -236,8 +236,8 @@ class AwsServer:
             return _json(pricing.get_products(self.model, call.parameters))
         if call.service == "scheduler":
             return _json(scheduler.answer(self.model, call))
-        if call.service == "budgets" and call.action == "DescribeSubscribersForNotification":
-            return _json(budgets.subscribers(call.parameters))
+        if call.service == "budgets" and call.action in budgets.CALLS:
+            return _json(budgets.CALLS[call.action](call.parameters))
         if call.service == "ec2":
             checks.filters(call.parameters)
         self._furnish(call)
