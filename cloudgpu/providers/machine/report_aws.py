@@ -67,7 +67,8 @@ def send(last: int) -> None:
     role = ask("iam/security-credentials/").split()[0]
     key = json.loads(ask(f"iam/security-credentials/{role}"))
     region = ask("placement/region")
-    url = os.environ.get("EC2_URL", f"https://ec2.{region}.amazonaws.com/")
+    # In China it is amazonaws.com.cn (EC2 user guide, instance metadata categories: services/domain).
+    url = os.environ.get("EC2_URL") or f"https://ec2.{region}.{ask('services/domain')}/"
     query = {"Action": "CreateTags", "Version": "2016-11-15", "ResourceId.1": ask("instance-id")}
     body = urlencode({**query, "Tag.1.Key": TAG, "Tag.1.Value": last})
     form = {"Content-Type": "application/x-www-form-urlencoded"}

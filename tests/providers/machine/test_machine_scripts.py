@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from datetime import UTC, datetime
 
+import boto3
 import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -40,6 +42,26 @@ def test_a_machine_writes_its_own_last_active_tag_once_per_change(aws, tmp_path)
     assert [call.access_key for call in sent] == [KEY["AccessKeyId"]]
     assert sent[0].parameters["Tags"] == [{"Key": "cloudgpu-last-active", "Value": "1800000000"}]
     assert account(tmp_path).get(found).last_active == datetime.fromtimestamp(1_800_000_000, UTC)
+
+
+def test_a_machine_in_china_reports_to_the_host_of_its_own_partition(tmp_path, monkeypatch):
+    asked, find = [], socket.getaddrinfo
+
+    def found(host, *more, **named):
+        asked.append(host)
+        if host != "127.0.0.1":
+            raise socket.gaierror
+        return find(host, *more, **named)
+
+    monkeypatch.setattr("socket.getaddrinfo", found)
+    monkeypatch.delenv("EC2_URL", raising=False)
+    with metadata() as imds:
+        imds.said |= {"meta-data/placement/region": "cn-north-1", "meta-data/services/domain": "amazonaws.com.cn"}
+        monkeypatch.setattr(report_aws, "IMDS", imds.url)
+        with pytest.raises(OSError, match="urlopen"):
+            report_aws.send(1_800_000_000)
+    assert asked[-1] == "ec2.cn-north-1.amazonaws.com.cn"
+    assert f"https://{asked[-1]}" == boto3.client("ec2", region_name="cn-north-1").meta.endpoint_url
 
 
 def test_silence_is_tried_again_a_minute_later(aws, tmp_path):
