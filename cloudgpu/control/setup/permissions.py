@@ -113,6 +113,7 @@ def permissions_document(kind: str) -> str:
 
 def _allowed_text(permissions: Sequence[Permission]) -> str:
     allowed = sum(permission.allowed is True for permission in permissions)
-    unknown = len([permission for permission in permissions if permission.allowed is None])
-    unknown_clause = f"; {unknown} cannot be asked without a machine of cloudgpu's own (doctor --live asks them)"
-    return f"{allowed} of {len(permissions)} actions are allowed, none is denied{unknown_clause if unknown else ''}"
+    unknown = [permission for permission in permissions if permission.allowed is None]
+    reasons = "; ".join(dict.fromkeys(one.unknown_reason for one in unknown if one.unknown_reason))
+    unknown_clause = f"; {len(unknown)} are not known: {reasons or 'no reason was given'}" if unknown else ""
+    return f"{allowed} of {len(permissions)} actions are allowed, none is denied{unknown_clause}"

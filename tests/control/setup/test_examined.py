@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cloudgpu.control.setup import permissions
 from cloudgpu.control.setup.doctor import examine
+from cloudgpu.core.model.account import Permission
 from cloudgpu.core.model.checks import Verdict
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import AuthFailed
@@ -59,3 +60,14 @@ def test_limits_of_which_none_is_readable_are_not_said_to_be_fine(make_lab, monk
     found = checks(lab, account="lab", region="north")["GPU limits lab"]
     assert (found.verdict, found.exit_code) == (Verdict.NOTE, 0)
     assert "no limit on GPUs is readable" in found.message
+
+
+def test_what_is_not_known_to_be_allowed_is_said_with_the_reason_and_no_other():
+    """A service may not have answered, or have no dry run: a machine of our own would not help there."""
+    known, reasons = Permission("see", allowed=True, used_for="see"), ("AWS has no dry run of it", "ssm did not answer")
+    unknown = [
+        Permission("do", allowed=None, used_for="do", unknown_reason=reason) for reason in (*reasons, reasons[0])
+    ]
+    text = permissions._allowed_text([known, *unknown])
+    assert text == f"1 of 4 actions are allowed, none is denied; 3 are not known: {'; '.join(reasons)}"
+    assert permissions._allowed_text([known]).endswith("none is denied")
