@@ -19,7 +19,7 @@ from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER
 from cloudgpu.core.model.launch import LaunchRequest, Network
 from cloudgpu.core.model.offers import Accelerator, MachineConfiguration, Requirements, same_gpu
 from cloudgpu.core.values.network import MIN_PREFIX_LENGTH
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.account_abilities import AccountFinding
 
 # Labels of firewall rules: of an address that the user connects from, and of the network's own addresses, where none is
@@ -161,6 +161,11 @@ def open_rules_finding(open_rules: Sequence[OpenRule], ok_message: str) -> Accou
         "; ".join(rule.delete_command for rule in open_rules),
     )
     return AccountFinding(OPEN_RULES_FINDING, is_ok=False, message=message, next=f"If nobody needs it: {remedy}")
+
+
+def unknown_finding(what: str, error: CloudgpuError) -> AccountFinding:
+    """Return doctor's finding of a check (`what`) that was not possible."""
+    return AccountFinding(what, is_ok=None, message=error.message, next=error.next or "Run it again.")
 
 
 def disk_gb(requested: int | None, image: str, minimum: int, *, default: int, maximum: int, limited_by: str) -> int:

@@ -134,6 +134,8 @@ class Watched:
         """Examine the account as `doctor` does, with the role of timers that init makes; without what it probes."""
         config = self.home / "config.toml"
         config.write_text(config.read_text().replace("role/made-before", "role/cloudgpu-timer"))
+        with self.unseen():
+            role_of_timers()
         sessions.open_session(os.environ).provider("aws").findings("us-east-1")
 
     def over(self, name):
@@ -273,6 +275,7 @@ LAUNCHING_ALONE = set(
     ec2:UpdateSecurityGroupRuleDescriptionsIngress
     iam:CreateServiceLinkedRole
     iam:GetRole
+    iam:SimulatePrincipalPolicy
     pricing:GetProducts
     servicequotas:GetServiceQuota
     servicequotas:ListServiceQuotas
@@ -362,6 +365,7 @@ NOT_OF_A_WATCHER = set(
     ec2:ReleaseAddress
     ec2:UpdateSecurityGroupRuleDescriptionsIngress
     iam:GetRole
+    iam:SimulatePrincipalPolicy
     servicequotas:RequestServiceQuotaIncrease
     """.split()
 )
@@ -416,7 +420,11 @@ def test_doctor_asks_for_what_the_document_of_launching_has():
 def test_a_document_of_fewer_uses_allows_nothing_that_launching_does_not():
     launching = actions(document("aws-launch"))
     assert actions(document("aws-read")) | actions(document("aws-reap")) <= launching
-    assert not {one for one in actions(document("aws-read")) if not one.partition(":")[2].startswith(("D", "G", "L"))}
+    assert not {
+        one
+        for one in actions(document("aws-read"))
+        if not one.partition(":")[2].startswith(("D", "G", "L", "Simulate"))
+    }
 
 
 def test_a_machine_may_set_its_own_last_active_tag_and_nothing_else():

@@ -63,6 +63,8 @@ def _arns(call: Call) -> Iterator[str]:
         place = f"schedule-group/{name}" if of_group else f"schedule/{group}/{name}"
         yield f"arn:aws:scheduler:us-east-1:123456789012:{place}"
         return
+    if call.action == "SimulatePrincipalPolicy":
+        yield call.parameters["PolicySourceArn"]
     for name in call.parameters.get("Names", []):
         yield _ARN["ssm"].format(name)
     for key, kind in (("InstanceProfileName", "instance-profile"), ("RoleName", "role")):
@@ -130,14 +132,18 @@ class Judge:
 
 def actions(document: Mapping[str, Any]) -> set[str]:
     """Return every action that a document allows on something."""
-    return {action for statement in document["Statement"] for action in _listed(statement["Action"])}
+    return {action for statement in document["Statement"] for action in listed(statement["Action"])}
 
 
 def _allows(statement: Mapping[str, Any], one: Touched) -> bool:
-    named = one.action in _listed(statement["Action"])
-    placed = any(fnmatchcase(one.arn, pattern) for pattern in _listed(statement["Resource"]))
-    conditions = statement.get("Condition", {})
-    return named and placed and all(_holds(kind, wanted, one) for kind, wanted in conditions.items())
+    named = one.action in listed(statement["Action"])
+    placed = any(fnmatchcase(one.arn, pattern) for pattern in listed(statement["Resource"]))
+    return named and placed and holds(statement, one)
+
+
+def holds(statement: Mapping[str, Any], one: Touched) -> bool:
+    """Say whether the conditions of a statement hold."""
+    return all(_holds(kind, wanted, one) for kind, wanted in statement.get("Condition", {}).items())
 
 
 def _holds(kind: str, wanted: Mapping[str, Any], one: Touched) -> bool:
@@ -149,10 +155,11 @@ def _holds(kind: str, wanted: Mapping[str, Any], one: Touched) -> bool:
         values = one.keys.get(key, [])
         if not over_all and not values:
             return False
-        if not all(any(fnmatchcase(value, pattern) for pattern in _listed(patterns)) for value in values):
+        if not all(any(fnmatchcase(value, pattern) for pattern in listed(patterns)) for value in values):
             return False
     return True
 
 
-def _listed(value: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
+    """Return a value of a document as a list: one may stand alone."""
     return value if isinstance(value, list) else [value]

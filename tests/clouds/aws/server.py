@@ -30,6 +30,7 @@ from tests.clouds.aws import (
     pricing,
     quotas,
     scheduler,
+    simulator,
     types,
     userdata,
 )
@@ -41,6 +42,10 @@ from tests.clouds.aws.sdk import keep_keys, keep_models
 
 NEED_NOTHING = {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings", "DescribeSpotPriceHistory"}
 Answer = tuple[int, str, bytes]
+BESIDE_MOTO: dict[str, Callable[[Call], Answer]] = {  # calls that moto lacks, of services that it has
+    "SimulatePrincipalPolicy": simulator.answer,
+    **{name: (lambda call: _json(budgets.CALLS[call.action](call.parameters))) for name in budgets.CALLS},
+}
 Hook = Callable[[int, str, str], str | None]
 NOT_DRY = {"ModifyInstanceAttribute", "UpdateSecurityGroupRuleDescriptionsIngress"}  # moto would do them
 ENVIRON = {
@@ -236,8 +241,8 @@ class AwsServer:
             return _json(pricing.get_products(self.model, call.parameters))
         if call.service == "scheduler":
             return _json(scheduler.answer(self.model, call))
-        if call.service == "budgets" and call.action in budgets.CALLS:
-            return _json(budgets.CALLS[call.action](call.parameters))
+        if call.action in BESIDE_MOTO:
+            return BESIDE_MOTO[call.action](call)
         if call.service == "ec2":
             checks.filters(call.parameters)
         self._furnish(call)

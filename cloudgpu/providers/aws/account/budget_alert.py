@@ -81,7 +81,9 @@ def make(aws: Aws, alert: BudgetAlert) -> None:
         "CostTypes": COST_TYPES,
     }
     subscribers = [_subscriber(email) for email in alert.emails]
-    notifications = [{"Notification": _notification(*one), "Subscribers": subscribers} for one in NOTIFICATIONS]
+    notifications: list[dict[str, Any]] = [
+        {"Notification": _notification(*one), "Subscribers": subscribers} for one in NOTIFICATIONS
+    ]
     new = {"Budget": budget, "NotificationsWithSubscribers": notifications}
     if _call_budgets(aws, MODIFY, "create_budget", tolerated=_DUPLICATE, **new) is not None:
         return
@@ -93,7 +95,7 @@ def make(aws: Aws, alert: BudgetAlert) -> None:
 
 def _set_subscribers(aws: Aws, notification: Raw, emails: tuple[str, ...]) -> None:
     """Let these people alone get a notification's mails. Its topic, to which somebody has it sent as well, stays."""
-    named = {**_NAMED, "Notification": notification}
+    named: dict[str, Any] = {**_NAMED, "Notification": notification}
     existing = _email_subscribers(aws, notification)
     if existing is None:
         _call_budgets(aws, MODIFY, "create_notification", **named, Subscribers=[_subscriber(email) for email in emails])

@@ -11,56 +11,68 @@ from cloudgpu.providers.account_abilities import AccountFinding
 from cloudgpu.providers.aws.account import roles
 from cloudgpu.providers.aws.client import Aws, describe_all
 from cloudgpu.providers.aws.network import security_group
-from cloudgpu.providers.shared.rules import OPEN_RULES_FINDING, open_rules_finding
+from cloudgpu.providers.shared.rules import OPEN_RULES_FINDING, open_rules_finding, unknown_finding
 
 NO_OPEN_RULE_TEXT = "no security group of this ledger lets everybody in by one"
 TIMER_ROLE_FINDING = "timer role"
 
 
 def findings(aws: Aws, region: str | None) -> Sequence[AccountFinding]:
-    """Return whether schedules may assume the role of timers, and whether somebody has opened our security groups.
+    """Return whether timers in the cloud can act by their role, and whether somebody has opened our security groups.
 
-    One call for the role, none where the settings name none; one per region for groups, none without a ledger.
+    Two calls for the role, none where the settings name none; one per region for groups, none without a ledger.
     """
-    return [*_timer_role_findings(aws), *_open_rules_findings(aws, region)]
+    return [*_timer_role_findings(aws), _open_rules_finding(aws, region)]
 
 
 def _timer_role_findings(aws: Aws) -> Sequence[AccountFinding]:
     """Return whether AWS's scheduler may act under the role that the settings name; nothing where they name none.
 
-    AWS checks that when a timer is set. A role that is changed or deleted later leaves all timers without effect.
+    AWS checks the trust policy when a timer is set, and what the role may do not at all. A role that is changed or
+    deleted leaves all timers without effect.
     """
     arn, setting = aws.options.timer_role, f"accounts.{aws.account}.timer_role"
     if not arn:
         return []
-    remedy = "Run: cloudgpu init aws"
+    is_ours, remedy = arn.rpartition("/")[2] == roles.TIMER_ROLE_NAME, "Run: cloudgpu init aws"
     try:
         exists, is_ok = roles.schedules_may_assume(aws, arn)
+        rights = roles.timer_rights(aws, arn) if is_ok else {}
     except CloudgpuError as error:
         message = f"whether timers in the cloud can act is not known: {error.message}"
         remedy = f"{error.next or 'Run it again.'} cloudgpu init aws sets its own role right."
-        if isinstance(error, AuthFailed) and arn.rpartition("/")[2] != roles.TIMER_ROLE_NAME:
-            remedy = (
-                f"{remedy} cloudgpu's policies allow iam:GetRole on {roles.TIMER_ROLE_NAME} alone: add {arn} to them."
-            )
+        if isinstance(error, AuthFailed) and not is_ours:
+            remedy = f"{remedy} cloudgpu's policies allow to read {roles.TIMER_ROLE_NAME} alone: add {arn} to them."
         return [AccountFinding(TIMER_ROLE_FINDING, is_ok=None, message=message, next=remedy)]
-    if is_ok:
-        return [AccountFinding(TIMER_ROLE_FINDING, is_ok=True, message="AWS's scheduler may act under it")]
+    denied = [action for action, allowed in rights.items() if allowed is False]
     if not exists:
-        message = f"the role that {setting} names is not there, so no timer in the cloud ends a machine"
-        return [AccountFinding(TIMER_ROLE_FINDING, is_ok=False, message=message, next=remedy)]
-    if arn.rpartition("/")[2] != roles.TIMER_ROLE_NAME:
-        remedy = "Correct its trust policy (docs/timer.md), or use another role: cloudgpu init aws"
-    message = f"AWS's scheduler may not assume the role that {setting} names, so no timer in the cloud ends a machine"
-    if is_ok is None:
+        is_ok, message = False, f"the role that {setting} names is not there, so no timer in the cloud ends a machine"
+    elif is_ok is None:
         message = f"only AWS can tell whether its scheduler may assume the role that {setting} names"
+    elif not is_ok:
+        message = (
+            f"AWS's scheduler may not assume the role that {setting} names, so no timer in the cloud ends a machine"
+        )
+    elif denied:
+        is_ok, message = False, f"the role that {setting} names may not do {' and '.join(denied)}, as timers have to"
+        remedy += ". If that does not help: a boundary of the role, or a policy of the organisation, denies it"
+    elif None in rights.values():
+        is_ok, message = None, f"only AWS can tell whether the role that {setting} names may stop and end machines"
+    else:
+        remedy, message = "", "AWS's scheduler may act under it, and it may stop and end machines of cloudgpu"
+    if exists and not is_ok and not is_ours:
+        remedy = "Correct its policies (docs/timer.md), or use another role: cloudgpu init aws"
     return [AccountFinding(TIMER_ROLE_FINDING, is_ok=is_ok, message=message, next=remedy)]
 
 
-def _open_rules_findings(aws: Aws, region: str | None) -> Sequence[AccountFinding]:
+def _open_rules_finding(aws: Aws, region: str | None) -> AccountFinding:
     if not aws.ledger:
-        return [open_rules_finding((), NO_OPEN_RULE_TEXT)]
-    answers, unanswered = aws.ask_each(aws.regions() if region is None else (region,), lambda one: _groups(aws, one))
+        return open_rules_finding((), NO_OPEN_RULE_TEXT)
+    try:
+        regions = aws.regions() if region is None else (region,)
+        answers, unanswered = aws.ask_each(regions, lambda one: _groups(aws, one))
+    except CloudgpuError as error:
+        return unknown_finding(OPEN_RULES_FINDING, error)
     open_rules = [
         one
         for region_name, groups in answers.items()
@@ -68,15 +80,9 @@ def _open_rules_findings(aws: Aws, region: str | None) -> Sequence[AccountFindin
         for one in security_group.open_rules(group, region_name)
     ]
     if open_rules or not unanswered:
-        return [open_rules_finding(open_rules, NO_OPEN_RULE_TEXT)]
-    return [
-        AccountFinding(
-            OPEN_RULES_FINDING,
-            is_ok=None,
-            message=f"{unanswered[0].scope} did not answer: {unanswered[0].why}",
-            next="Run it again.",
-        )
-    ]
+        return open_rules_finding(open_rules, NO_OPEN_RULE_TEXT)
+    message = f"{unanswered[0].scope} did not answer: {unanswered[0].why}"
+    return AccountFinding(OPEN_RULES_FINDING, is_ok=None, message=message, next="Run it again.")
 
 
 def _groups(aws: Aws, region: str) -> list[Mapping[str, Any]]:

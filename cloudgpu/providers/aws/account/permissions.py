@@ -12,15 +12,20 @@ from typing import Any
 from cloudgpu.catalog.read import public_images
 from cloudgpu.core.model.account import Permission
 from cloudgpu.core.model.instances import TAG_HOLD_UNTIL, TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_VOLUME
+from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws.account.roles import TIMER_ROLE_NAME
 from cloudgpu.providers.aws.client import MAX_PARALLEL, PROVIDER, Aws
 from cloudgpu.providers.aws.compute.translate import ENDED_STATES
 from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, SKEWED
+from cloudgpu.providers.aws.errors import code_of
+from cloudgpu.providers.aws.ids import is_same_partition
 from cloudgpu.providers.aws.market.availability import check_region
 
 DRY_RUN_PERMITTED = "DryRunOperation"  # the error code of a dry run that is permitted
-ABSENT = "NoSuchEntity"  # of a read that is permitted: that AWS tests the permission first is our belief
+# Of a read that is permitted: AWS tests the permission first. Where it denies GetRole of a role that is only being
+# created, its sentence has the role's name and no ARN (public record: aws-cdk, issue 27067).
+ABSENT = "NoSuchEntity"
 NO_DRY_RUN = "AWS has no dry run of it"
 OurResources = Mapping[str, str]  # an id of one of our own resources for each name in _RESOURCES
 
@@ -34,62 +39,44 @@ def permissions(aws: Aws, region: str | None = None) -> Sequence[Permission]:
     probe_region = region or aws.options.home_region
     if region is not None:
         check_region(aws, region)
-    read_results = _probe_all(aws, probe_region, [(probe, probe.parameters) for probe in READ_PROBES])
+    read_results = _probe_all(aws, probe_region, READ_PROBES, {})
     our_resources = _our_resources(aws, [answer for _, answer in read_results])
-    filled_changes = [(probe, probe.filled_parameters(our_resources)) for probe in CHANGE_PROBES]
-    dry_runs = _probe_all(
-        aws,
-        probe_region,
-        [(probe, filled_parameters) for probe, filled_parameters in filled_changes if filled_parameters is not None],
-    )
-    tested = iter(permission for permission, _ in dry_runs)
-    return [
-        *(permission for permission, _ in read_results),
-        *(
-            _unknown(probe) if filled_parameters is None else next(tested)
-            for probe, filled_parameters in filled_changes
-        ),
-        *(_unknown(probe) for probe in UNTESTED_PROBES),
-    ]
+    results = read_results + _probe_all(aws, probe_region, (*CHANGE_PROBES, *UNTESTED_PROBES), our_resources)
+    return [permission for permission, _ in results]
 
 
 def _probe_all(
-    aws: Aws, region: str, calls: Sequence[tuple[Probe, Mapping[str, Any] | None]]
+    aws: Aws, region: str, probes: Sequence[Probe], our_resources: OurResources
 ) -> list[tuple[Permission, Mapping[str, Any]]]:
-    for probe, _ in calls:
+    for probe in probes:
         aws.client(probe.client, probe.region or region)  # made here: boto3 makes clients one after the other
     with Pool(MAX_PARALLEL) as pool:
-        return list(pool.map(lambda call: _probe(aws, region, *call), calls))
+        return list(pool.map(lambda probe: _probe(aws, region, probe, our_resources), probes))
 
 
-def _probe(
-    aws: Aws, region: str, probe: Probe, parameters: Mapping[str, Any] | None
-) -> tuple[Permission, Mapping[str, Any]]:
-    """Make one call; return whether it is allowed, and its answer."""
-    probe_region = probe.region or region
-    client = aws.client(probe.client, probe_region)
-    from botocore.exceptions import ClientError
+def _probe(aws: Aws, region: str, probe: Probe, our_resources: OurResources) -> tuple[Permission, Mapping[str, Any]]:
+    """Make one call, where the probe can be tested; return whether it is allowed, and the answer.
 
-    with aws.calling(probe.action, probe_region):
-        try:
-            answer = getattr(client, probe.method)(**parameters or {}, **probe.dry_run_parameters)
-        except ClientError as error:
-            code = str(error.response.get("Error", {}).get("Code", ""))
-            if code in CREDENTIAL or code in SKEWED:
-                raise
-            return _permission_of_error(probe, code), {}
-    return Permission(probe.action, allowed=True, used_for=probe.used_for, needed=probe.needed), answer
-
-
-def _permission_of_error(probe: Probe, code: str) -> Permission:
-    """Return what an error says of the permission: only DRY_RUN_PERMITTED, ABSENT and those in DENIED are certain."""
-    allowed = True if code in (DRY_RUN_PERMITTED, ABSENT) else False if code in DENIED else None
-    message = "" if allowed is not None else f"AWS answered {code}"
-    return Permission(probe.action, allowed, probe.used_for, message, needed=probe.needed)
-
-
-def _unknown(probe: Probe) -> Permission:
-    return Permission(probe.action, None, probe.used_for, probe.why_untested, needed=probe.needed)
+    An error says that it is allowed (DRY_RUN_PERMITTED, ABSENT), denied, or nothing. Raises AuthFailed for invalid
+    credentials, ProviderUnavailable for a wrong clock.
+    """
+    probe_region, parameters = probe.region or region, probe.filled_parameters(our_resources)
+    if parameters is None:
+        return probe.permission(None, probe.why_untested), {}
+    if not is_same_partition(aws.options.home_region, probe_region):  # its credentials would count as invalid there
+        return probe.permission(None, f"AWS answers it in {probe_region}, to accounts of that partition alone"), {}
+    try:
+        with aws.calling(probe.action, probe_region):
+            answer = getattr(aws.client(probe.client, probe_region), probe.method)(
+                **parameters, **probe.dry_run_parameters
+            )
+    except CloudgpuError as error:
+        code = code_of(error)
+        if code in CREDENTIAL | SKEWED or not (code or isinstance(error, ProviderUnavailable)):
+            raise
+        allowed = True if code in (DRY_RUN_PERMITTED, ABSENT) else False if code in DENIED else None
+        return probe.permission(allowed, f"AWS answered {code}" if code else error.message), {}
+    return probe.permission(allowed=True), answer
 
 
 def _our_resources(aws: Aws, answers: Iterable[Mapping[str, Any]]) -> OurResources:
@@ -100,9 +87,8 @@ def _our_resources(aws: Aws, answers: Iterable[Mapping[str, Any]]) -> OurResourc
             first_id = next((one[id_key] for one in _resources(answer, key) if one.get(id_key)), None)
             if first_id is not None:
                 id_by_name.setdefault(name, str(first_id))
-    if aws.options.instance_profile:
-        id_by_name["profile"] = aws.options.instance_profile
-    return id_by_name
+    named = {"profile": aws.options.instance_profile, "timer role": aws.options.timer_role}
+    return id_by_name | {name: value for name, value in named.items() if value}
 
 
 # The key of an answer, how probes name one of what is under it, and the key of its id.
@@ -156,6 +142,11 @@ class Probe:
     region: str | None = None
     dry_run_parameters: Mapping[str, Any] = field(default_factory=dict)
 
+    def permission(self, allowed: bool | None, unknown_reason: str = "") -> Permission:  # noqa: FBT001
+        """Return whether the action is allowed; None: not known, for this reason."""
+        reason = unknown_reason if allowed is None else ""
+        return Permission(self.action, allowed, self.used_for, reason, needed=self.needed)
+
     def filled_parameters(self, our_resources: Mapping[str, str]) -> Mapping[str, Any] | None:
         """Return the parameters with our own resources in them; None where one is not there."""
         try:
@@ -188,7 +179,7 @@ def _read(client: str, action: str, used_for: str, *, region: str | None = None,
 
 
 def _change(action: str, used_for: str, *, needed: bool = True, **parameters: Any) -> Probe:
-    why = "tested only on a resource of cloudgpu's, and there is none here"
+    why = "tested only on a resource of cloudgpu's, and there is none here (doctor --live makes one)"
     return Probe(
         f"ec2:{action}",
         used_for,
@@ -256,6 +247,9 @@ CHANGE_PROBES = (
     Probe("iam:PassRole", "give machines their role", {**_LAUNCH_CALL, "IamInstanceProfile": {"Name": "{profile}"}},
           "asked only where config.toml names an instance_profile", needed=False, method="run_instances",
           dry_run_parameters={"DryRun": True}),
+    Probe("iam:SimulatePrincipalPolicy", "see whether timers in the cloud can act", {"PolicySourceArn": "{timer role}",
+          "ActionNames": ["ec2:StopInstances"]}, "asked only where config.toml names a timer_role", needed=False,
+          client="iam", method="simulate_principal_policy"),
     _change("ImportKeyPair", "log in", KeyName="cloudgpu-doctor", PublicKeyMaterial=PUBLIC_KEY,
             TagSpecifications=_tags("key-pair", TAG_OWNER)),
     _change("CreateSecurityGroup", "let SSH in from the caller", GroupName="cloudgpu-doctor",

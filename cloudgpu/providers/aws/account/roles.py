@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from cloudgpu.core.model.account import ProviderRole, RolePart
+from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.aws.client import Aws, call_tolerating
 from cloudgpu.providers.aws.compute.schedules import SCHEDULE_GROUP
@@ -20,12 +22,13 @@ TAG, VALUE = "cloudgpu-made-by", "init"  # the tag of what `cloudgpu init` creat
 MAX_READS = 20  # a second apart, until IAM shows what was just created
 ROLE, TRUST, POLICY, PROFILE = "IAM role", "trust policy of the role", "policy of the role", "instance profile"
 MACHINE_ROLE_NAME, TIMER_ROLE_NAME = "cloudgpu-machine", "cloudgpu-timer"  # the names of roles and what belongs to them
-MACHINE_TRUST = {
-    "Version": "2012-10-17",
-    "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+TIMER_ACTIONS = ("ec2:StopInstances", "ec2:TerminateInstances")  # what the role of timers is for
+_DESCRIPTIONS = {
+    MACHINE_ROLE_NAME: "Lets a GPU machine write its own cloudgpu-last-active tag, and nothing else",
+    TIMER_ROLE_NAME: "Lets EventBridge Scheduler stop and end machines that bear a cloudgpu-id, and nothing else",
 }
-_MACHINE_DESCRIPTION = "Lets a GPU machine write its own cloudgpu-last-active tag, and nothing else"
-_TIMER_DESCRIPTION = "Lets EventBridge Scheduler stop and end machines that bear a cloudgpu-id, and nothing else"
+_ABSENT = "NoSuchEntity"
+_NAME_KEYS = ("InstanceProfileName", "RoleName", "PolicySourceArn")  # by which calls name what they are about
 Part = dict[str, Any]  # a role or an instance profile, as IAM returns it: what `cloudgpu init` creates
 
 
@@ -36,55 +39,85 @@ def caller_identity(aws: Aws) -> tuple[str, str]:
     return found["Account"], found["Arn"]
 
 
-def _read_parts(aws: Aws, name: str, trust: Mapping[str, Any], document: str) -> tuple[RolePart, ...]:
-    """Return whether a role exists, and has the policy `document` (JSON). Two calls; changes nothing.
+@dataclass(frozen=True, slots=True)
+class _PlannedRole:
+    """A role as it is to be in the caller's account (in words): who may assume it (`trust`), what it may (`policy`)."""
 
-    The trust policy is a part of its own where the role is ours and has another than `trust`.
+    name: str
+    account: str
+    arn: str
+    trust: Mapping[str, Any]
+    policy: Mapping[str, Any]
+
+
+def _planned_role(aws: Aws, name: str, document: str) -> _PlannedRole:
+    """Return the role with the policy `document` (JSON), whose ARNs are rewritten for the caller's partition.
+
+    IAM refuses an ARN of another partition, or it would match nothing.
     """
-    found = _role(aws, name)
-    is_ours = found is None or _is_ours(found)
-    is_current = found is not None and is_ours and _policy(aws, name) == json.loads(document)
-    role = RolePart(ROLE, name, exists=found is not None, is_ours=is_ours)
-    has_other_trust = found is not None and is_ours and not is_same_policy(_trust(found), trust)
-    trust_parts = (RolePart(TRUST, name, exists=False, is_ours=True),) * has_other_trust
-    return role, *trust_parts, RolePart(POLICY, name, exists=is_current, is_ours=is_ours)
-
-
-def _make_role(aws: Aws, name: str, trust: Mapping[str, Any], description: str, document: str) -> None:
-    """Create the role where there is none, and set its policies; `trust` is the one that says who may assume it."""
-    trust_text = json.dumps(trust)
-    role = _role(aws, name) or _create_part(
-        aws,
-        "CreateRole",
-        lambda: _role(aws, name),
-        RoleName=name,
-        AssumeRolePolicyDocument=trust_text,
-        Description=description,
+    account_id, caller_arn = caller_identity(aws)
+    partition = _partition(caller_arn)
+    return _PlannedRole(
+        name,
+        f"AWS account {account_id}, as {caller_arn}",
+        f"arn:{partition}:iam::{account_id}:role/{name}",
+        machine_trust(partition) if name == MACHINE_ROLE_NAME else timer_trust(account_id, partition),
+        json.loads(document.replace("arn:aws:", f"arn:{partition}:")),
     )
-    _check_ours(ROLE, name, role)
-    if not is_same_policy(_trust(role), trust):
-        _call_iam(aws, "UpdateAssumeRolePolicy", name, RoleName=name, PolicyDocument=trust_text)
-    if _policy(aws, name) != json.loads(document):
-        _call_iam(aws, "PutRolePolicy", name, RoleName=name, PolicyName=name, PolicyDocument=document)
+
+
+def _read_parts(aws: Aws, role: _PlannedRole) -> tuple[RolePart, ...]:
+    """Return whether a role exists, and has its policy. Two calls; changes nothing.
+
+    The trust policy is a part of its own where the role is ours and has another one.
+    """
+    found = _role(aws, role.name)
+    is_ours = found is None or _is_ours(found)
+    is_current = found is not None and is_ours and _policy(aws, role.name) == role.policy
+    has_other_trust = found is not None and is_ours and not is_same_policy(_trust(found), role.trust)
+    return (
+        RolePart(ROLE, role.name, exists=found is not None, is_ours=is_ours),
+        *(RolePart(TRUST, role.name, exists=False, is_ours=True),) * has_other_trust,
+        RolePart(POLICY, role.name, exists=is_current, is_ours=is_ours),
+    )
+
+
+def _make_role(aws: Aws, role: _PlannedRole) -> None:
+    """Create the role where there is none, and set its policies."""
+    name, trust_text, description = role.name, json.dumps(role.trust), _DESCRIPTIONS[role.name]
+    new = {"RoleName": name, "AssumeRolePolicyDocument": trust_text, "Description": description}
+    found = _role(aws, name) or _create_part(aws, "CreateRole", lambda: _role(aws, name), **new)
+    _check_ours(ROLE, name, found)
+    if not is_same_policy(_trust(found), role.trust):
+        _call_iam(aws, "UpdateAssumeRolePolicy", RoleName=name, PolicyDocument=trust_text)
+    if _policy(aws, name) != role.policy:
+        _call_iam(aws, "PutRolePolicy", RoleName=name, PolicyName=name, PolicyDocument=json.dumps(role.policy))
 
 
 def _remove_role(aws: Aws, name: str) -> None:
     """Delete the role and its policy, where they are ours."""
     found = _role(aws, name)
     if found is not None and _is_ours(found):
-        _call_iam(aws, "DeleteRolePolicy", name, tolerated="NoSuchEntity", RoleName=name, PolicyName=name)
-        _call_iam(aws, "DeleteRole", name, tolerated="NoSuchEntity", RoleName=name)
+        _call_iam(aws, "DeleteRolePolicy", tolerated=_ABSENT, RoleName=name, PolicyName=name)
+        _call_iam(aws, "DeleteRole", tolerated=_ABSENT, RoleName=name)
 
 
 def _role(aws: Aws, name: str) -> Part | None:
     """Return the role of this name, None for none."""
-    answer = _call_iam(aws, "GetRole", name, tolerated="NoSuchEntity", RoleName=name)
-    return None if answer is None else dict(answer["Role"])
+    return _read_part(aws, "GetRole", "Role", RoleName=name)
 
 
-def _policy(aws: Aws, name: str) -> Any:
-    answer = _call_iam(aws, "GetRolePolicy", name, tolerated="NoSuchEntity", RoleName=name, PolicyName=name)
-    return None if answer is None else answer["PolicyDocument"]
+def _policy(aws: Aws, name: str) -> Part | None:
+    return _read_part(aws, "GetRolePolicy", "PolicyDocument", RoleName=name, PolicyName=name)
+
+
+def _profile(aws: Aws) -> Part | None:
+    return _read_part(aws, "GetInstanceProfile", "InstanceProfile", InstanceProfileName=MACHINE_ROLE_NAME)
+
+
+def _read_part(aws: Aws, action: str, key: str, **parameters: Any) -> Part | None:
+    answer: Mapping[str, Any] | None = _call_iam(aws, action, tolerated=_ABSENT, **parameters)
+    return None if answer is None else answer[key]
 
 
 def _trust(role: Part) -> Any:
@@ -114,7 +147,7 @@ def _normal_form(value: Any) -> Any:
 def _create_part(aws: Aws, action: str, read: Callable[[], Part | None], **parameters: Any) -> Part:
     """Create a tagged part; one that somebody created meanwhile is read, so that its tag is checked too."""
     tags, name = [{"Key": TAG, "Value": VALUE}], parameters.get("RoleName") or parameters["InstanceProfileName"]
-    if _call_iam(aws, action, name, tolerated="EntityAlreadyExists", Tags=tags, **parameters) is not None:
+    if _call_iam(aws, action, tolerated="EntityAlreadyExists", Tags=tags, **parameters) is not None:
         return {"Tags": tags, "AssumeRolePolicyDocument": json.loads(parameters.get("AssumeRolePolicyDocument", "{}"))}
     for _ in range(MAX_READS):  # what was made a moment ago may not be shown at once
         part = read()
@@ -124,9 +157,10 @@ def _create_part(aws: Aws, action: str, read: Callable[[], Part | None], **param
     raise ProviderUnavailable(f"AWS says that {name} exists and does not show it.", field="provider", next="Try again.")
 
 
-def _call_iam(aws: Aws, action: str, name: str, *, tolerated: str = "", **parameters: Any) -> Any:
-    """Call IAM about the role or profile `name`; return None where it answers with the error `tolerated`."""
+def _call_iam(aws: Aws, action: str, *, tolerated: str = "", **parameters: Any) -> Any:
+    """Call IAM about a role or a profile; return None where it answers with the error `tolerated`."""
     region = aws.options.home_region  # IAM has one endpoint for all of them
+    name = next(str(parameters[key]) for key in _NAME_KEYS if key in parameters)
     found = call_tolerating(
         aws, aws.client("iam", region), action, region, f"iam:{action}", name, (tolerated,), **parameters
     )
@@ -153,16 +187,26 @@ def _check_ours(part_kind: str, name: str, part: Part) -> None:
 # The role of machines
 
 
+def machine_trust(partition: str) -> dict[str, Any]:
+    """Return the trust policy of the machines' role. EC2's principal has a name of its own in China.
+
+    Source: Terraform's AWS provider, aws_service_principal (pull request 47141); IAM's console in China writes it so.
+    """
+    service = "ec2.amazonaws.com.cn" if partition == "aws-cn" else "ec2.amazonaws.com"
+    return _trust_policy({"Service": service})
+
+
+def _trust_policy(principal: Mapping[str, str], **more: Any) -> dict[str, Any]:
+    statement = {"Effect": "Allow", "Principal": principal, "Action": "sts:AssumeRole", **more}
+    return {"Version": "2012-10-17", "Statement": [statement]}
+
+
 def read_machine_role(aws: Aws, document: str) -> ProviderRole:
     """Return which parts of the role exist with the policy `document` (JSON), and in which account. Four calls."""
-    account_id, caller_arn = caller_identity(aws)
-    parts, profile = _read_parts(aws, MACHINE_ROLE_NAME, MACHINE_TRUST, document), _profile(aws)
-    profile_part = RolePart(
-        PROFILE, MACHINE_ROLE_NAME, exists=_has_role(profile), is_ours=profile is None or _is_ours(profile)
-    )
-    return ProviderRole(
-        f"AWS account {account_id}, as {caller_arn}", (*parts, profile_part), {"instance_profile": MACHINE_ROLE_NAME}
-    )
+    role, name = _planned_role(aws, MACHINE_ROLE_NAME, document), MACHINE_ROLE_NAME
+    parts, profile = _read_parts(aws, role), _profile(aws)
+    part = RolePart(PROFILE, name, exists=_has_role(profile), is_ours=profile is None or _is_ours(profile))
+    return ProviderRole(role.account, (*parts, part), {"instance_profile": name})
 
 
 def make_machine_role(aws: Aws, document: str) -> None:
@@ -171,14 +215,15 @@ def make_machine_role(aws: Aws, document: str) -> None:
     Raises InvalidRequest for a role or profile of this name that is not ours, or for a profile that holds another
     role; AuthFailed naming the action.
     """
-    _make_role(aws, MACHINE_ROLE_NAME, MACHINE_TRUST, _MACHINE_DESCRIPTION, document)
-    profile = _profile(aws) or _create_part(
-        aws, "CreateInstanceProfile", lambda: _profile(aws), InstanceProfileName=MACHINE_ROLE_NAME
-    )
+    _make_role(aws, _planned_role(aws, MACHINE_ROLE_NAME, document))
+    named = {"InstanceProfileName": MACHINE_ROLE_NAME}
+    profile = _profile(aws) or _create_part(aws, "CreateInstanceProfile", lambda: _profile(aws), **named)
     _check_ours(PROFILE, MACHINE_ROLE_NAME, profile)
     if not _has_role(profile):
-        names = {"InstanceProfileName": MACHINE_ROLE_NAME, "RoleName": MACHINE_ROLE_NAME}
-        if _call_iam(aws, "AddRoleToInstanceProfile", MACHINE_ROLE_NAME, tolerated="LimitExceeded", **names) is None:
+        added = _call_iam(
+            aws, "AddRoleToInstanceProfile", tolerated="LimitExceeded", **named, RoleName=MACHINE_ROLE_NAME
+        )
+        if added is None:
             _check_role(_profile(aws))  # it holds one role at most: ours, where another process was faster
 
 
@@ -187,26 +232,12 @@ def remove_machine_role(aws: Aws) -> None:
 
     Raises InvalidRequest where AWS keeps one, because somebody attached something else to it.
     """
-    profile = _profile(aws)
+    profile, named = _profile(aws), {"InstanceProfileName": MACHINE_ROLE_NAME}
     if profile is not None and _is_ours(profile):
         for one in profile["Roles"]:
-            names = {"InstanceProfileName": MACHINE_ROLE_NAME, "RoleName": one["RoleName"]}
-            _call_iam(aws, "RemoveRoleFromInstanceProfile", MACHINE_ROLE_NAME, tolerated="NoSuchEntity", **names)
-        _call_iam(
-            aws,
-            "DeleteInstanceProfile",
-            MACHINE_ROLE_NAME,
-            tolerated="NoSuchEntity",
-            InstanceProfileName=MACHINE_ROLE_NAME,
-        )
+            _call_iam(aws, "RemoveRoleFromInstanceProfile", tolerated=_ABSENT, **named, RoleName=one["RoleName"])
+        _call_iam(aws, "DeleteInstanceProfile", tolerated=_ABSENT, **named)
     _remove_role(aws, MACHINE_ROLE_NAME)
-
-
-def _profile(aws: Aws) -> dict[str, Any] | None:
-    answer = _call_iam(
-        aws, "GetInstanceProfile", MACHINE_ROLE_NAME, tolerated="NoSuchEntity", InstanceProfileName=MACHINE_ROLE_NAME
-    )
-    return None if answer is None else dict(answer["InstanceProfile"])
 
 
 def _check_role(profile: dict[str, Any] | None) -> None:
@@ -230,17 +261,13 @@ def _has_role(profile: dict[str, Any] | None) -> bool:
 
 def read_timer_role(aws: Aws, document: str) -> ProviderRole:
     """Return what there is of the role of timers (not of machines, despite the type). Three calls; changes nothing."""
-    account_id, caller_arn = caller_identity(aws)
-    partition = _partition(caller_arn)
-    arn = f"arn:{partition}:iam::{account_id}:role/{TIMER_ROLE_NAME}"
-    parts = _read_parts(aws, TIMER_ROLE_NAME, timer_trust(account_id, partition), document)
-    return ProviderRole(f"AWS account {account_id}, as {caller_arn}", parts, {"timer_role": arn})
+    role = _planned_role(aws, TIMER_ROLE_NAME, document)
+    return ProviderRole(role.account, _read_parts(aws, role), {"timer_role": role.arn})
 
 
 def make_timer_role(aws: Aws, document: str) -> None:
     """Create what is missing and set the policy. Idempotent. Raises InvalidRequest for somebody else's role."""
-    account_id, caller_arn = caller_identity(aws)
-    _make_role(aws, TIMER_ROLE_NAME, timer_trust(account_id, _partition(caller_arn)), _TIMER_DESCRIPTION, document)
+    _make_role(aws, _planned_role(aws, TIMER_ROLE_NAME, document))
 
 
 def remove_timer_role(aws: Aws) -> None:
@@ -257,9 +284,7 @@ def timer_trust(account_id: str, partition: str) -> dict[str, Any]:
         "StringEquals": {"aws:SourceAccount": account_id},
         "ArnLike": {"aws:SourceArn": f"arn:{partition}:scheduler:*:{account_id}:schedule-group/{SCHEDULE_GROUP}"},
     }
-    service = {"Service": "scheduler.amazonaws.com"}
-    statement = {"Effect": "Allow", "Principal": service, "Action": "sts:AssumeRole", "Condition": condition}
-    return {"Version": "2012-10-17", "Statement": [statement]}
+    return _trust_policy({"Service": "scheduler.amazonaws.com"}, Condition=condition)
 
 
 def schedules_may_assume(aws: Aws, arn: str) -> tuple[bool, bool | None]:
@@ -278,6 +303,29 @@ def schedules_may_assume(aws: Aws, arn: str) -> tuple[bool, bool | None]:
         return True, False
     has_deny = any(one.get("Effect") == "Deny" for one in statements)
     return True, True if not has_deny and any(set(_conditions(one)) <= known_conditions for one in allowing) else None
+
+
+def timer_rights(aws: Aws, arn: str) -> dict[str, bool | None]:
+    """Return which of TIMER_ACTIONS the role `arn` may do to a machine of cloudgpu; None: only AWS can evaluate that.
+
+    IAM's policy simulator evaluates all policies of the role, its permissions boundary and those of the organisation.
+    One call. Raises AuthFailed where this credential may not ask it.
+    """
+    _, partition, _, _, account_id, _ = arn.split(":")
+    machine_arn = f"arn:{partition}:ec2:{aws.options.home_region}:{account_id}:instance/i-0123456789abcdef0"
+    tag = {"ContextKeyName": f"aws:ResourceTag/{TAG_ID}", "ContextKeyValues": ["cg-1"], "ContextKeyType": "string"}
+    named: dict[str, Any] = {"PolicySourceArn": arn, "ActionNames": list(TIMER_ACTIONS), "ResourceArns": [machine_arn]}
+    results = _call_iam(aws, "SimulatePrincipalPolicy", **named, ContextEntries=[tag])["EvaluationResults"]
+    decisions = {one["EvalActionName"]: _decision(one) for one in results}
+    return {action: decisions.get(action) for action in TIMER_ACTIONS}
+
+
+def _decision(result: Mapping[str, Any]) -> bool | None:
+    """Return whether the simulator allows an action; None where it lacked a value of the request to decide that."""
+    if result["EvalDecision"] == "allowed":
+        return True
+    each = (result, *result.get("ResourceSpecificResults", ()))
+    return None if any(one.get("MissingContextValues") for one in each) else False
 
 
 def _names_scheduler(statement: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.errors import AuthFailed, InvalidRequest
 from cloudgpu.providers.aws.account.permissions import CHANGE_PROBES, READ_PROBES, UNTESTED_PROBES
+from tests.clouds.aws.plain import role_of_timers
 from tests.providers.aws.accounts import TAGS, account, machine
 
 ALL = {probe.action for probe in (*READ_PROBES, *CHANGE_PROBES, *UNTESTED_PROBES)}
@@ -137,3 +138,28 @@ def test_a_region_that_the_account_does_not_use_is_refused(aws, provider):
     with pytest.raises(InvalidRequest, match="does not use us-west-2"):
         provider.permissions("us-west-2")
     assert aws.calls == []
+
+
+def test_a_price_list_that_takes_no_credentials_of_this_partition_leaves_all_else_known(aws, tmp_path):
+    """GovCloud's are refused by us-east-1 as invalid, which is not so."""
+    region = "us-gov-west-1"
+    aws.faults.add("GetProducts", service="pricing", error="UnrecognizedClientException", times=99)
+    found = asked(account(tmp_path, home_region=region, regions=[region]))
+    assert found["pricing:GetProducts"].allowed is None
+    assert "accounts of that partition alone" in found["pricing:GetProducts"].unknown_reason
+    assert found["ec2:DescribeRegions"].allowed is True
+
+
+def test_a_service_that_does_not_answer_leaves_all_else_known(aws, tmp_path):
+    aws.faults.refuse("ListSchedules", service="scheduler", times=99)
+    found = asked(account(tmp_path))
+    assert found["scheduler:ListSchedules"].allowed is None
+    assert "did not answer scheduler:ListSchedules" in found["scheduler:ListSchedules"].unknown_reason
+    assert found["ec2:DescribeRegions"].allowed is True
+
+
+def test_whether_the_role_of_timers_may_be_examined_is_asked_where_the_settings_name_it(aws, tmp_path):
+    own = account(tmp_path, timer_role=role_of_timers())
+    assert asked(own)["iam:SimulatePrincipalPolicy"].allowed is True
+    aws.faults.deny("SimulatePrincipalPolicy", service="iam")
+    assert denied(asked(own)) == {"iam:SimulatePrincipalPolicy"}

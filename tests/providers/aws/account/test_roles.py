@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.providers.aws.account.findings import TIMER_ROLE_FINDING
-from cloudgpu.providers.aws.account.roles import MACHINE_TRUST, is_same_policy, timer_trust
+from cloudgpu.providers.aws.account.roles import is_same_policy, machine_trust, timer_trust
 from tests.clouds.aws.plain import client, role_of_timers
 from tests.providers.aws.accounts import account
 
@@ -43,7 +43,7 @@ def test_a_role_of_ours_that_its_service_may_not_assume_is_told_and_set_right(aw
     assert missing(own.machine_role(MACHINE)) == [("trust policy of the role", "cloudgpu-machine")]
     own.make_timer_role(TIMER)
     own.make_machine_role(MACHINE)
-    assert (trusted("cloudgpu-timer"), trusted("cloudgpu-machine")) == (TRUST, MACHINE_TRUST)
+    assert (trusted("cloudgpu-timer"), trusted("cloudgpu-machine")) == (TRUST, machine_trust("aws"))
     assert missing(own.timer_role(TIMER)) == missing(own.machine_role(MACHINE)) == []
 
 
@@ -74,7 +74,7 @@ def test_the_same_trust_in_other_words_is_left_as_it_is(aws, tmp_path):
 
 
 def finding(provider):
-    found = [one for one in provider.findings("us-east-1") if one.what == TIMER_ROLE_FINDING]
+    found = [one for one in provider.findings(provider._aws.options.home_region) if one.what == TIMER_ROLE_FINDING]
     return [(one.is_ok, one.message, one.next) for one in found]
 
 
@@ -114,7 +114,7 @@ def test_doctor_is_told_of_a_role_that_is_gone_and_of_one_that_it_may_not_read(a
     ((found, _, remedy),) = finding(account(tmp_path, timer_role=arn))
     assert (found, remedy) == (
         False,
-        "Correct its trust policy (docs/timer.md), or use another role: cloudgpu init aws",
+        "Correct its policies (docs/timer.md), or use another role: cloudgpu init aws",
     )
     for gone in (arn + "s", arn.replace(":role/", ":role/team/")):
         ((found, message, remedy),) = finding(account(tmp_path, timer_role=gone))
@@ -123,6 +123,60 @@ def test_doctor_is_told_of_a_role_that_is_gone_and_of_one_that_it_may_not_read(a
     ((found, message, remedy),) = finding(account(tmp_path, timer_role=arn))
     assert found is None
     assert "not known" in message
-    assert remedy.endswith(f"allow iam:GetRole on cloudgpu-timer alone: add {arn} to them.")
+    assert remedy.endswith(f"allow to read cloudgpu-timer alone: add {arn} to them.")
     ((_, _, remedy),) = finding(account(tmp_path, timer_role=arn.replace("of-the-lab", "cloudgpu-timer")))
-    assert "iam:GetRole on" not in remedy
+    assert "alone: add" not in remedy
+
+
+(ALLOWS,) = json.loads(TIMER)["Statement"]
+DENY_ENDS = {"Effect": "Deny", "Action": "ec2:Terminate*", "Resource": "*"}
+
+
+@pytest.mark.parametrize(
+    ("statements", "is_ok", "says"),
+    [
+        ([ALLOWS], True, "may stop and end machines of cloudgpu"),
+        ([{"Effect": "Allow", "Action": "*", "Resource": "*"}], True, "may stop and end machines of cloudgpu"),
+        ([{**ALLOWS, "Action": "ec2:StopInstances"}], False, "may not do ec2:TerminateInstances, as timers have to"),
+        ([{**ALLOWS, "Action": "ec2:StartInstances"}], False, "ec2:StopInstances and ec2:TerminateInstances"),
+        ([{**ALLOWS, "Resource": "arn:aws:ec2:*:999999999999:instance/*"}], False, "may not do"),
+        ([ALLOWS, DENY_ENDS], False, "may not do ec2:TerminateInstances"),
+        ([{**ALLOWS, "Condition": {"StringEquals": {"aws:ResourceTag/team": "lab"}}}], None, "only AWS can tell"),
+    ],
+)
+def test_doctor_is_told_whether_the_role_may_stop_and_end_machines(aws, tmp_path, statements, is_ok, says):
+    """A schedule fires under a role that may not, too: the machine runs on, and nothing else tells."""
+    arn = role_of_timers(document=json.dumps({"Version": "2012-10-17", "Statement": statements}))
+    ((found, message, remedy),) = finding(account(tmp_path, timer_role=arn))
+    assert found is is_ok
+    assert says in message
+    assert remedy.startswith("" if is_ok else "Run: cloudgpu init aws")
+    assert bool(remedy) == (is_ok is not True)
+
+
+def test_what_the_role_may_do_is_not_known_where_nobody_may_ask_and_hides_no_other_finding(aws, tmp_path):
+    own = account(tmp_path, timer_role=role_of_timers("of-the-lab"), ledger="led-1")
+    aws.faults.deny("SimulatePrincipalPolicy", service="iam")
+    aws.faults.deny("DescribeSecurityGroups")
+    role, rules = own.findings("us-east-1")
+    assert (role.is_ok, rules.is_ok) == (None, None)
+    assert "may not do iam:SimulatePrincipalPolicy" in role.message
+    assert role.next.endswith("add arn:aws:iam::123456789012:role/of-the-lab to them.")
+    assert "ec2:DescribeSecurityGroups" in rules.message
+
+
+def test_roles_in_china_name_what_is_in_their_own_partition(aws, tmp_path):
+    """IAM refuses a policy whose ARNs are of another one; EC2's principal there has China's domain."""
+    own, iam = account(tmp_path, home_region="cn-north-1", regions=["cn-north-1"]), client("iam", "cn-north-1")
+    own.make_machine_role(MACHINE)
+    own.make_timer_role(TIMER)
+    for name in ("cloudgpu-machine", "cloudgpu-timer"):
+        policy = json.dumps(iam.get_role_policy(RoleName=name, PolicyName=name)["PolicyDocument"])
+        assert "arn:aws-cn:ec2:" in policy
+        assert "arn:aws:" not in policy
+    trust = iam.get_role(RoleName="cloudgpu-machine")["Role"]["AssumeRolePolicyDocument"]
+    assert trust["Statement"][0]["Principal"] == {"Service": "ec2.amazonaws.com.cn"}
+    assert missing(own.machine_role(MACHINE)) == missing(own.timer_role(TIMER)) == []
+    arn = own.timer_role(TIMER).options["timer_role"]
+    ((found, _, _),) = finding(account(tmp_path, home_region="cn-north-1", regions=["cn-north-1"], timer_role=arn))
+    assert found is True
