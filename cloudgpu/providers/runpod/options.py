@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.errors import AuthFailed, InvalidRequest
-from cloudgpu.providers.shared.options import matching, read_table, setting_error, several
+from cloudgpu.errors import AuthFailed
+from cloudgpu.providers.shared import containers
+from cloudgpu.providers.shared.options import matching, read_table, several, whole_number
 
 PROVIDER = "runpod"
+CLOUD = "RunPod"  # its name in messages
 ENDPOINT_VARIABLE, KEY_VARIABLE = "CLOUDGPU_RUNPOD_ENDPOINT", "RUNPOD_API_KEY"
 API_URL = "https://api.runpod.io"
 COMMUNITY = "COMMUNITY"  # region and zone of a pod in the community cloud, whose location RunPod does not report
 DEFAULT_IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"  # of RunPod's own examples, 2026-08-20
 DATA_CENTER = re.compile(r"[A-Z]{2,4}(?:-[A-Z0-9]{1,6}){1,3}")
-IMAGE_NAME = re.compile(r"[a-z0-9][a-z0-9._/:-]{0,199}(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127}|@sha256:[0-9a-f]{64})")
 MIN_CONTAINER_GB, MAX_CONTAINER_GB = 5, 4000
 KEY_REMEDY = "Make a key at https://console.runpod.io/user/settings and set RUNPOD_API_KEY, or run: runpodctl config"
 
@@ -39,11 +40,6 @@ class RunpodOptions:
 def runpod_options(account: str, table: Mapping[str, Any]) -> RunpodOptions:
     """Return the options of an account's table; raise InvalidRequest for the first unknown or invalid one."""
     return RunpodOptions(**read_table(PROVIDER, account, table, _READERS))
-
-
-def is_image(text: str) -> bool:
-    """Tell whether a text names a container image with its tag or digest."""
-    return IMAGE_NAME.fullmatch(text) is not None
 
 
 def endpoint() -> str:
@@ -103,30 +99,8 @@ def _key_in_file() -> str | None:
     return key.strip() if isinstance(key, str) and key.strip() else None
 
 
-def _gb(account: str, key: str, value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and MIN_CONTAINER_GB <= value <= MAX_CONTAINER_GB:
-        return value
-    problem = f"is {value!r}, which is not a size in GB."
-    raise setting_error(
-        account, key, value, problem, f"Write a number from {MIN_CONTAINER_GB} to {MAX_CONTAINER_GB}, like {key} = 40."
-    )
-
-
-def _image(account: str, key: str, value: object) -> str:
-    if isinstance(value, str) and is_image(value):
-        return value
-    problem = f"is {value!r}, which is not a container image with its tag."
-    raise setting_error(account, key, value, problem, f'Write it like {key} = "{DEFAULT_IMAGE}".')
-
-
-def image_error(image: str) -> InvalidRequest:
-    """Return the error for an `--image` that names no container image."""
-    message = f"{image!r} is not a container image with its tag; RunPod runs containers."
-    return InvalidRequest(message, field="--image", value=image, next=f"Write it like --image {DEFAULT_IMAGE}.")
-
-
 _READERS = {  # what checks the value of each key
     "data_centers": several(matching(DATA_CENTER, "a data centre", "US-KS-2"), "data centres", "US-KS-2"),
-    "container_gb": _gb,
-    "image": _image,
+    "container_gb": whole_number("a size in GB", MIN_CONTAINER_GB, MAX_CONTAINER_GB),
+    "image": matching(containers.IMAGE, "a container image with its tag", DEFAULT_IMAGE),
 }

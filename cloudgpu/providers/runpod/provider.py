@@ -82,12 +82,12 @@ class RunpodProvider:
         """Return the data centres that this account uses; one address answers for all."""
         return offer_calls.regions(self._runpod)
 
-    def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
+    def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:  # noqa: ARG002
         """Return an empty constraint: `setup`, what a pod is launched with besides its type, fits any data centre.
 
         Raises InvalidRequest for an image or a volume that RunPod has not got.
         """
-        return launch_calls.constraint(setup, requirements)
+        return launch_calls.constraint(setup)
 
     def resolve(self, request: LaunchRequest, configuration: MachineConfiguration) -> Resolved:
         """Return the exact launch call with its GPU, image and disks, what else it costs, and remarks. Reads only."""

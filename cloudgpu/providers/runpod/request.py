@@ -9,20 +9,20 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
-from cloudgpu.core.model.offers import MachineConfiguration, Note, NoteKind, Requirements, Trust
+from cloudgpu.core.model.offers import MachineConfiguration, Note, NoteKind, Trust
 from cloudgpu.core.policies.guards import Agent
-from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
 from cloudgpu.providers.machine.container_start import TAGS_VARIABLE, ContainerSpec, image_to_run, pack_start
 from cloudgpu.providers.runpod import offers, pod_key
 from cloudgpu.providers.runpod.client import Runpod
 from cloudgpu.providers.runpod.machines import MEMORY_VARIABLE, REGION_VARIABLE
-from cloudgpu.providers.runpod.options import COMMUNITY, image_error, is_image
+from cloudgpu.providers.runpod.options import CLOUD, COMMUNITY, DEFAULT_IMAGE
+from cloudgpu.providers.shared import containers
+from cloudgpu.providers.shared.rules import disk_gb
 
 WORKSPACE, SSH_PORT = "/workspace", 22
 MIN_GB, DEFAULT_GB, MAX_GB = 10, 50, 4000  # sizes of /workspace; the minimum is RunPod's
 CONTAINER_DISK, VOLUME_RUNNING, VOLUME_STOPPED = "container_disk", "volume_running", "volume_stopped"
-NO_VOLUMES = "On RunPod, cloudgpu keeps no named volumes."
 SSH_IS_OPEN = "SSH of a pod is open to everybody, for RunPod has no rules about who may connect; it takes keys only"
 NO_TIMER = "nothing at RunPod ends a pod at its renew-until: only a run of cloudgpu reap does (cloudgpu cron install)"
 OWNER_READS = "RISK: it is a stranger's computer, whose owner can read everything on it"
@@ -48,14 +48,9 @@ class Call:
     host_key: str = "reads"
 
 
-def constraint(setup: Setup, requirements: Requirements) -> PlacementConstraint:
+def constraint(setup: Setup) -> PlacementConstraint:
     """Return an empty constraint: no setup limits the region. Raises InvalidRequest for what a pod cannot have."""
-    del requirements
-    if setup.image is not None and not is_image(setup.image):
-        raise image_error(setup.image)
-    if setup.volume is not None and setup.volume.size_gb is None:
-        raise _no_volume_error(setup.volume.name)
-    return PlacementConstraint()
+    return containers.placement_constraint(CLOUD, setup, DEFAULT_IMAGE)
 
 
 def resolve(runpod: Runpod, request: LaunchRequest, offer: MachineConfiguration) -> Resolved:
@@ -64,8 +59,11 @@ def resolve(runpod: Runpod, request: LaunchRequest, offer: MachineConfiguration)
     Raises NoCapacity if the data centre does not have it now, InvalidRequest for what a pod cannot have.
     """
     setup = request.setup
-    constraint(setup, request.requirements)
-    _check_supported(setup)
+    constraint(setup)
+    containers.check_setup(CLOUD, setup)
+    cluster_remarks = containers.cluster_remarks(
+        request, "Pods reach each other by their SSH alone", "pods reach each other by their public SSH ports alone"
+    )
     gpu = offers.gpu_of_offer(runpod, offer)
     ends = pod_key.reads_no_other_pod(runpod)
     call = Call(
@@ -76,62 +74,19 @@ def resolve(runpod: Runpod, request: LaunchRequest, offer: MachineConfiguration)
         where=offer.zone,
         image=setup.image or runpod.options.image,
         container_gb=runpod.options.container_gb,
-        volume_gb=_volume_gb(setup.disk_gb),
+        volume_gb=disk_gb(
+            setup.disk_gb, CLOUD, MIN_GB, default=DEFAULT_GB, maximum=MAX_GB, limited_by=CLOUD, disk=WORKSPACE
+        ),
         ends=ends,
     )
     return Resolved(
         call=asdict(call),
         attached=_attached_costs(call),
         guards=(pod_key.STOPS_ITSELF_NOTE,) if ends else (),
-        remarks=(*_cluster_remarks(request), *_remarks(call, offer)),
+        remarks=(*cluster_remarks, *_remarks(call, offer)),
         left_out=("cloud_init",),
         agent=Agent.ENDS if ends else Agent.TELLS,
     )
-
-
-def _check_supported(setup: Setup) -> None:
-    """Raise InvalidRequest for a part of a setup that RunPod does not have."""
-    network = setup.network
-    if setup.volume is not None:
-        raise _no_volume_error(setup.volume.name)
-    for option, value in (
-        ("--subnet", network.subnet),
-        ("--security-group", network.security_group),
-        ("--jump", network.jump),
-    ):
-        if value is not None:
-            message = f"RunPod has no networks of your own, so {option} {value} is not possible."
-            raise InvalidRequest(message, field=option, value=value, next=f"Leave {option} out.")
-    if not network.public_ip:
-        message = "A pod without a public port cannot be reached by SSH."
-        raise InvalidRequest(message, field="--no-public-ip", next="Leave --no-public-ip out.")
-
-
-def _cluster_remarks(request: LaunchRequest) -> tuple[str, ...]:
-    """Return the remarks on a cluster; none for a single pod. Raises InvalidRequest for a cluster with an engine."""
-    cluster = request.cluster
-    if cluster is None or cluster.nodes == 1:
-        return ()
-    if cluster.engine != "none":
-        raise InvalidRequest(
-            f"Pods reach each other by their SSH alone, and {cluster.engine} needs other ports.",
-            field="--engine",
-            value=cluster.engine,
-            next="Launch with --engine none, or choose another --provider.",
-        )
-    return (f"the {cluster.nodes} pods reach each other by their public SSH ports alone",)
-
-
-def _no_volume_error(name: str) -> InvalidRequest:
-    remedy = f"Leave --volume out; --disk GB is the size of {WORKSPACE}, which a stop keeps."
-    return InvalidRequest(NO_VOLUMES, field="--volume", value=name, next=remedy)
-
-
-def _volume_gb(requested: int | None) -> int:
-    if requested is None or MIN_GB <= requested <= MAX_GB:
-        return DEFAULT_GB if requested is None else requested
-    message = f"A {WORKSPACE} of {requested:,} GB cannot be: RunPod has {MIN_GB} to {MAX_GB:,}."
-    raise InvalidRequest(message, field="--disk", value=str(requested), next=f"Ask for {MIN_GB} to {MAX_GB} GB.")
 
 
 def _attached_costs(call: Call) -> tuple[AttachedResource, ...]:

@@ -14,7 +14,6 @@ from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.errors import InvalidRequest
 
 Reader = Callable[[str, str, object], Any]
-_HIGHEST_PORT = 65535
 
 
 def read_table(kind: str, account: str, table: Mapping[str, Any], readers: Mapping[str, Reader]) -> dict[str, Any]:
@@ -46,13 +45,19 @@ def flag(account: str, key: str, value: object) -> bool:
     raise setting_error(account, key, value, "has to be true or false.", f"Write it like {key} = true, without quotes.")
 
 
-def port(account: str, key: str, value: object) -> int:
-    """Read a TCP port."""
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _HIGHEST_PORT:
-        return value
-    raise setting_error(
-        account, key, value, f"is {value!r}, which is not a port.", f"Write a number from 1 to {_HIGHEST_PORT}."
-    )
+def whole_number(what: str, lowest: int, highest: int) -> Reader:
+    """Return the reader of a whole number within limits. `what` is its noun with an article: "a port"."""
+
+    def read(account: str, key: str, value: object) -> int:
+        if isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= highest:
+            return value
+        problem = f"is {value!r}, which is not {what}."
+        raise setting_error(account, key, value, problem, f"Write a number from {lowest} to {highest}.")
+
+    return read
+
+
+port = whole_number("a port", 1, 65535)  # reads a TCP port
 
 
 def matching(pattern: re.Pattern[str], what: str, example: str) -> Reader:

@@ -168,11 +168,20 @@ def unknown_finding(what: str, error: CloudgpuError) -> AccountFinding:
     return AccountFinding(what, is_ok=None, message=error.message, next=error.next or "Run it again.")
 
 
-def disk_gb(requested: int | None, image: str, minimum: int, *, default: int, maximum: int, limited_by: str) -> int:
+def disk_gb(
+    requested: int | None,
+    image: str,
+    minimum: int,
+    *,
+    default: int,
+    maximum: int,
+    limited_by: str,
+    disk: str = "system disk",
+) -> int:
     """Return how large the system disk is to be, in GB: what was requested, else the default.
 
-    `minimum` is what `image` needs, `maximum` what `limited_by` (a type of disks, a provider) has. Raises
-    InvalidRequest for a size outside them.
+    `minimum` is what `image` needs, `maximum` what `limited_by` (a type of disks, a provider) has; `disk` names the
+    disk in messages. Raises InvalidRequest for a size outside them.
     """
     if requested is None:
         return max(default, minimum)
@@ -181,7 +190,7 @@ def disk_gb(requested: int | None, image: str, minimum: int, *, default: int, ma
     limit = f"{image} needs {minimum}" if requested < minimum else f"{limited_by} has {maximum:,}"
     bound = "at least" if requested < minimum else "at most"
     raise InvalidRequest(
-        f"A system disk of {requested:,} GB cannot be: {limit} GB {bound}.",
+        f"A {disk} of {requested:,} GB cannot be: {limit} GB {bound}.",
         field="--disk",
         value=str(requested),
         next=f"Ask for {max(1, minimum)} to {maximum} GB.",

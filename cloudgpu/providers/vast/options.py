@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.errors import AuthFailed
+from cloudgpu.providers.shared import containers
 from cloudgpu.providers.shared.options import Reader, flag, matching, read_table, setting_error, several, text
 
 ENDPOINT_VARIABLE = "CLOUDGPU_VAST_ENDPOINT"
@@ -19,7 +20,7 @@ KEY_FILES = ("~/.config/vastai/vast_api_key", "~/.vast_api_key")  # of vast.ai's
 DEFAULT_RELIABILITY = 0.95
 MAX_KEY_LENGTH = 4096  # characters
 COUNTRY_PATTERN = re.compile(r"[A-Z]{2}")
-IMAGE_PATTERN = re.compile(r"[a-z0-9][a-z0-9._/:-]*(?::[A-Za-z0-9_][A-Za-z0-9_.-]*|@sha256:[0-9a-f]{64})")
+EXAMPLE_IMAGE = "pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel"
 _KEY_PATTERN = re.compile(r"[\x21-\x7e]+")
 
 
@@ -115,6 +116,6 @@ _READERS: Mapping[str, Reader] = {  # what checks the value of each key
     "exclude_regions": several(_country, "countries", "NO"),
     "reliability": _reliability,
     "unverified": flag,
-    "image": matching(IMAGE_PATTERN, "an image with its tag", "pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel"),
+    "image": matching(containers.IMAGE, "an image with its tag", EXAMPLE_IMAGE),
     "key_file": _file,
 }

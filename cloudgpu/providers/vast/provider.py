@@ -74,9 +74,9 @@ class VastProvider:
         """Return the countries in which hosts offer something now; one address answers for all."""
         return market.regions(self._vast)
 
-    def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
+    def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:  # noqa: ARG002
         """Return an empty constraint. Raises InvalidRequest for an image without its tag, and for volumes."""
-        return launch_calls.constraint(self._vast, setup, requirements)
+        return launch_calls.constraint(setup)
 
     def resolve(self, request: LaunchRequest, configuration: MachineConfiguration) -> Resolved:
         """Read the offer again, with its price and end, and return the exact launch call. Reads only."""

@@ -18,16 +18,18 @@ from typing import Any
 
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
-from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Note, NoteKind, Requirements, Trust
+from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Note, NoteKind, Trust
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso, minute_text
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
 from cloudgpu.providers.machine.container_start import TAGS_VARIABLE, ContainerSpec, image_to_run, pack_start
+from cloudgpu.providers.shared import containers
+from cloudgpu.providers.shared.rules import disk_gb
 from cloudgpu.providers.vast import market
 from cloudgpu.providers.vast.client import CLOUD, Vast
-from cloudgpu.providers.vast.options import IMAGE_PATTERN
+from cloudgpu.providers.vast.options import EXAMPLE_IMAGE
 
 DEFAULT_GB, MIN_GB, MAX_GB = 40, 8, 4000  # of a container's disk, which cannot be resized
 # Tags of NVIDIA's repository on Docker Hub, unverified; the second is for Blackwell.
@@ -85,17 +87,9 @@ class Call:
     host_key: str = "reads"
 
 
-def constraint(vast: Vast, setup: Setup, requirements: Requirements) -> PlacementConstraint:
+def constraint(setup: Setup) -> PlacementConstraint:
     """Return an empty constraint: no setup limits the zone. Raises InvalidRequest for what vast.ai does not have."""
-    del vast, requirements
-    if setup.image is not None and not IMAGE_PATTERN.fullmatch(setup.image):
-        message = f"{setup.image!r} is not an image with its tag."
-        remedy = "Write it like pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel."
-        raise InvalidRequest(message, field="--image", value=setup.image, next=remedy)
-    if setup.volume is not None and setup.volume.size_gb is None:
-        message = f"There is no volume {setup.volume.name!r}: cloudgpu keeps no volumes on {CLOUD}."
-        raise InvalidRequest(message, field="--volume", value=setup.volume.name, next="Leave --volume out.")
-    return PlacementConstraint()
+    return containers.placement_constraint(CLOUD, setup, EXAMPLE_IMAGE)
 
 
 def resolve(vast: Vast, request: LaunchRequest, offer: MachineConfiguration) -> Resolved:
@@ -103,14 +97,16 @@ def resolve(vast: Vast, request: LaunchRequest, offer: MachineConfiguration) -> 
 
     Raises NoCapacity if the offer is gone, has become more expensive, or ends before the lease.
     """
-    notes = _cluster_remarks(request)
-    setup = request.setup
-    constraint(vast, setup, request.requirements)
-    _check_container_limits(request)
-    size_gb, planned_price = (
-        _disk_gb(setup.disk_gb),
-        vast.offer_prices.get((offer.zone, offer.instance_type, str(offer.market))),
+    notes = containers.cluster_remarks(
+        request,
+        f"The containers of a cluster on {CLOUD} cannot reach each other",
+        f"machines cannot reach each other: on {CLOUD}, containers have no network in common",
     )
+    setup = request.setup
+    constraint(setup)
+    containers.check_setup(CLOUD, setup)
+    size_gb = disk_gb(setup.disk_gb, CLOUD, MIN_GB, default=DEFAULT_GB, maximum=MAX_GB, limited_by=CLOUD)
+    planned_price = vast.offer_prices.get((offer.zone, offer.instance_type, str(offer.market)))
     ask = market.find_ask(vast, offer, size_gb)
     if ask is None:
         raise NoCapacity(f"{CLOUD} does not offer {offer.instance_type} on {offer.zone} now.", field="offer")
@@ -134,46 +130,6 @@ def resolve(vast: Vast, request: LaunchRequest, offer: MachineConfiguration) -> 
         f"disk of {size_gb} GB on its host", DISK_KIND, size_gb, while_stopped=True, rate=_rate(vast, ask, size_gb)
     )
     return Resolved(asdict(call), (disk_resource,), (), (*notes, *_remarks(vast, request, offer, ask)))
-
-
-def _check_container_limits(request: LaunchRequest) -> None:
-    """Raise InvalidRequest for what a container on somebody's host cannot have."""
-    setup, network = request.setup, request.setup.network
-    unsupported = (
-        ("--volume", setup.volume, "keeps no volumes"),
-        ("--subnet", network.subnet, "has no subnets"),
-        ("--security-group", network.security_group, "has no security groups"),
-        ("--jump", network.jump, "takes no jump host"),
-    )
-    for option, value, why in unsupported:
-        if value is not None:
-            raise InvalidRequest(
-                f"{option} means nothing on {CLOUD}, which {why}.", field=option, next=f"Leave {option} out."
-            )
-
-
-def _cluster_remarks(request: LaunchRequest) -> tuple[str, ...]:
-    """Return the remarks on a cluster, whose containers have no common network; none for a single machine.
-
-    Raises InvalidRequest for a cluster with an engine, whose daemons could not reach each other.
-    """
-    cluster = request.cluster
-    if cluster is None or cluster.nodes == 1:
-        return ()
-    if cluster.engine != "none":
-        message = f"The containers of a cluster on {CLOUD} cannot reach each other, and {cluster.engine} needs that."
-        remedy = "Launch with --engine none, or with another --provider."
-        raise InvalidRequest(message, field="--engine", value=cluster.engine, next=remedy)
-    return (f"the {cluster.nodes} machines cannot reach each other: on {CLOUD}, containers have no network in common",)
-
-
-def _disk_gb(requested: int | None) -> int:
-    if requested is None:
-        return DEFAULT_GB
-    if MIN_GB <= requested <= MAX_GB:
-        return requested
-    message = f"A disk of {requested:,} GB is not possible on {CLOUD}."
-    raise InvalidRequest(message, field="--disk", value=str(requested), next=f"Ask for {MIN_GB} to {MAX_GB} GB.")
 
 
 def _check_end(vast: Vast, request: LaunchRequest, offer: MachineConfiguration, ask: Mapping[str, Any]) -> None:

@@ -258,7 +258,7 @@ def test_a_gpu_of_another_maker_is_not_offered(runpod, provider):
         ({"data_centers": [7]}, "not a valid data centre"),
         ({"container_gb": 0}, "not a size"),
         ({"container_gb": True}, "not a size"),
-        ({"image": "pytorch"}, "not a container image"),
+        ({"image": "pytorch"}, "not a valid container image"),
         ({"regions": ["US-KS-2"]}, "is not an option"),
         ({"api_key": "rpa_secret"}, "is not an option"),
     ],

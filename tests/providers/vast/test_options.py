@@ -102,6 +102,7 @@ def test_an_address_that_is_not_https_gets_no_key(tmp_path, vast, monkeypatch):
         (Setup(network=Network(subnet="subnet-1")), "--subnet"),
         (Setup(network=Network(security_group="sg-1")), "--security-group"),
         (Setup(network=Network(jump="me@host:22")), "--jump"),
+        (Setup(network=Network(public_ip=False)), "--no-public-ip"),
     ],
 )
 def test_what_means_nothing_there_is_refused_with_its_option(vast, lab, setup, field):
