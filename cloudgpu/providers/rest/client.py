@@ -19,6 +19,7 @@ from cloudgpu.errors import AnswerTimeout, CloudgpuError, InvalidRequest, Missin
 from cloudgpu.parallel import send_heartbeat
 from cloudgpu.providers.patience import CallTimeouts
 from cloudgpu.providers.shared.calls import MAX_PARALLEL, count_request
+from cloudgpu.providers.shared.errors import retry_after
 
 if TYPE_CHECKING:
     import urllib3
@@ -27,7 +28,6 @@ READ_METHODS = frozenset({"GET", "HEAD"})
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 FIRST_REDIRECT, TOO_MANY_REQUESTS, FIRST_SERVER_ERROR = 300, 429, 500  # HTTP statuses
 MAX_ANSWER_BYTES = 64 * 2**20
-MAX_RETRY_AFTER_S = 86_400.0
 PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before a call is sent again, the last one from then on
 _MAX_SHOWN_CHARS = 300  # characters of what a cloud says
 
@@ -217,7 +217,7 @@ class RestClient:
             return self.api.error_of_answer(answer)
         message = f"{self.api.cloud} takes no more calls for now (429)."
         remedy = "Try again in a minute."
-        return RateLimited(message, retry_after=_retry_after(answer), field="provider", next=remedy)
+        return RateLimited(message, retry_after=retry_after(answer.headers), field="provider", next=remedy)
 
     @staticmethod
     def _seconds_before_retry(answer: Answer, tries: int, left_s: float) -> float:
@@ -225,7 +225,7 @@ class RestClient:
 
         It may be back before, and an end that is not sent costs more than another call.
         """
-        pause_s, requested_s = PAUSES_S[min(tries, len(PAUSES_S) - 1)], _retry_after(answer)
+        pause_s, requested_s = PAUSES_S[min(tries, len(PAUSES_S) - 1)], retry_after(answer.headers)
         if requested_s is None or (answer.status != TOO_MANY_REQUESTS and requested_s > left_s):
             return pause_s
         return requested_s or pause_s  # not at once, even for 0
@@ -306,11 +306,3 @@ def _read_lines(reply: urllib3.BaseHTTPResponse, is_over: Callable[[], bool]) ->
             return
     if incomplete_line:
         yield incomplete_line.decode("utf-8", "replace")
-
-
-def _retry_after(answer: Answer) -> float | None:
-    """Return the seconds that an answer asks for (RFC 9110, 10.2.3, its number alone); a day at most."""
-    try:
-        return min(max(0.0, float(answer.headers.get("retry-after", ""))), MAX_RETRY_AFTER_S)
-    except ValueError:
-        return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, RateLimited
 
 MAX_SENTENCE = 300  # characters of a cloud's own sentence that a person has to read
+MAX_RETRY_AFTER_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,12 @@ def refusal_error(
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of a Retry-After header; None without one, or for a date."""
+    """Return the seconds of a Retry-After header (RFC 9110, 10.2.3), at most a day; None without one, or for a date."""
     text = next((text for name, text in headers.items() if name.lower() == "retry-after"), "")
-    return float(text) if text.replace(".", "", 1).isdigit() else None
+    try:
+        return min(max(0.0, float(text)), MAX_RETRY_AFTER_S)
+    except ValueError:
+        return None
 
 
 def denied_error(credentials: str, action: str, where: str, *, grant: str = "the permission") -> AuthFailed:
