@@ -7,7 +7,7 @@ reported as `missing_billing`, or by naming credit in the message, is unverified
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cloudgpu.errors import (
@@ -19,28 +19,32 @@ from cloudgpu.errors import (
     ProviderUnavailable,
 )
 from cloudgpu.providers.rest.client import Answer
-from cloudgpu.providers.shared.errors import shorten
+from cloudgpu.providers.shared.errors import ErrorMapping, refusal_error, shorten
 
 BILLING_PAGE = "https://cloud.vast.ai/billing/"
 KEYS_PAGE = "https://cloud.vast.ai/manage-keys/"
-# What the tables below have of an error: its class, its `field`, and its `next`.
-_NO_CREDIT = (AuthFailed, "billing", f"Pay in at {BILLING_PAGE}, then run it again.")
-# A code in the text, the class of the error, its `field`, and its `next`.
-_ERRORS_BY_TEXT: tuple[tuple[str, type[CloudgpuError], str, str], ...] = (
-    ("no_such_ask", NoCapacity, "offer", ""),
-    ("no_such_instance", InstanceNotFound, "instance", ""),
-    ("invalid_price", NoCapacity, "offer", ""),  # the minimum bid has risen
-    ("auth_error", AuthFailed, "credentials", f"Make a key at {KEYS_PAGE}, and put it into VAST_API_KEY."),
-    ("missing_billing", *_NO_CREDIT),
-    ("no_ssh_key_for_vm", InvalidRequest, "offer", ""),
-    ("label_too_long", InvalidRequest, "tags", "Take shorter names of the machine, its owner and its project."),
-    ("invalid_args", InvalidRequest, "request", ""),
-)
+_NO_CREDIT = ErrorMapping(AuthFailed, "billing", f"Pay in at {BILLING_PAGE}, then run it again.")
+_WRONG_KEY = ErrorMapping(AuthFailed, "credentials", f"Make a key at {KEYS_PAGE}, and put it into VAST_API_KEY.")
+_UNKNOWN = ErrorMapping(ProviderUnavailable, "provider", "Try again in a minute.")
+_ERRORS_BY_TEXT: Mapping[str, ErrorMapping] = {  # by a code in the text
+    "no_such_ask": ErrorMapping(NoCapacity, "offer"),
+    "no_such_instance": ErrorMapping(InstanceNotFound, "instance"),
+    "invalid_price": ErrorMapping(NoCapacity, "offer"),  # the minimum bid has risen
+    "auth_error": _WRONG_KEY,
+    "missing_billing": _NO_CREDIT,
+    "no_ssh_key_for_vm": ErrorMapping(InvalidRequest, "offer"),
+    "label_too_long": ErrorMapping(
+        InvalidRequest, "tags", "Take shorter names of the machine, its owner and its project."
+    ),
+    "invalid_args": ErrorMapping(InvalidRequest, "request"),
+}
 UNAUTHORIZED = 401  # the HTTP status
-_ERRORS_BY_STATUS: dict[int, tuple[type[CloudgpuError], str, str]] = {
-    UNAUTHORIZED: (AuthFailed, "credentials", f"Make a key at {KEYS_PAGE}, and put it into VAST_API_KEY."),
+_ERRORS_BY_STATUS = {
+    UNAUTHORIZED: _WRONG_KEY,
     402: _NO_CREDIT,
-    403: (AuthFailed, "permission", f"Give the key instance_read, instance_write, user_read and misc at {KEYS_PAGE}."),
+    403: ErrorMapping(
+        AuthFailed, "permission", f"Give the key instance_read, instance_write, user_read and misc at {KEYS_PAGE}."
+    ),
 }
 _CREDIT_PATTERN = re.compile(
     r"\b(?:insufficient|lacks?|not enough|no)\b.{0,20}\b(?:credit|balance|funds)\b", re.IGNORECASE
@@ -65,9 +69,10 @@ def error_of_answer(redact: Callable[[str], str], answer: Answer) -> CloudgpuErr
     created.
     """
     if not isinstance(answer.data, dict) and answer.status != UNAUTHORIZED:
-        return _unknown_error(answer.status, redact(str(answer.data or "")))
+        return _refusal(_UNKNOWN, answer.status, redact(str(answer.data or "")))
     body = answer.data if isinstance(answer.data, dict) else {}
-    why = _refusal_error(answer.status, redact(f"{body.get('error') or ''} {body.get('msg') or ''}"))
+    text = redact(f"{body.get('error') or ''} {body.get('msg') or ''}")
+    why = _refusal(_mapping_of(answer.status, text), answer.status, text)
     contract = contract_of(body)
     return why if contract is None else RefusedWithContract(contract, why)
 
@@ -82,23 +87,15 @@ def contract_of(answer: dict[str, Any]) -> str | None:
     )
 
 
-def _sentence(status: int, text: str) -> str:
-    return f"vast.ai refused ({status}): {shorten(text) or 'it says no more'}."
+def _refusal(mapping: ErrorMapping, status: int, text: str) -> CloudgpuError:
+    sentence = f"vast.ai refused ({status}): {shorten(text) or 'it says no more'}."
+    return refusal_error(mapping, sentence, value=None, region="")
 
 
-def _unknown_error(status: int, text: str) -> ProviderUnavailable:
-    return ProviderUnavailable(_sentence(status, text), field="provider", value="vast", next="Try again in a minute.")
-
-
-def _refusal_error(status: int, text: str) -> CloudgpuError:
-    sentence = _sentence(status, text)
-    for code, kind, field, remedy in _ERRORS_BY_TEXT:
-        if code in text:
-            return kind(sentence, field=field, next=remedy or None)
+def _mapping_of(status: int, text: str) -> ErrorMapping:
+    by_text = next((mapping for code, mapping in _ERRORS_BY_TEXT.items() if code in text), None)
+    if by_text is not None:
+        return by_text
     if status < 500 and _CREDIT_PATTERN.search(text):  # noqa: PLR2004  (server errors do not concern credit)
-        kind, field, remedy = _NO_CREDIT
-        return kind(sentence, field=field, next=remedy)
-    if status in _ERRORS_BY_STATUS:
-        kind, field, remedy = _ERRORS_BY_STATUS[status]
-        return kind(sentence, field=field, next=remedy)
-    return _unknown_error(status, text)
+        return _NO_CREDIT
+    return _ERRORS_BY_STATUS.get(status, _UNKNOWN)
