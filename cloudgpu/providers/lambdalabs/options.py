@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.errors import AuthFailed
-from cloudgpu.providers.shared.options import matching, port, read_table, setting_error, several, text
+from cloudgpu.providers.shared.options import key_file, matching, port, read_table, setting_error, several
 
 PROVIDER = "lambda"
 SSH_PORT = 22
@@ -21,6 +21,7 @@ KEY_VARIABLES = ("LAMBDA_API_KEY", "LAMBDA_CLOUD_API_TOKEN")
 KEY_FILE = "~/.lambda_cloud/lambda_keys"
 MAX_KEY_FILE_BYTES = 1 << 16
 REGION = re.compile(r"[a-z]+(?:-[a-z]+)+-\d{1,2}")
+_ADDRESS = re.compile(r"https?://[!-~]+")
 _VARIABLE_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?[A-Za-z_]+\s*[=:]\s*")
 _KEY_PATTERN = re.compile(r"[!-~]{16,512}")  # printable, without a space: it goes into a header
@@ -114,29 +115,12 @@ def _variable_name(account: str, key: str, value: object) -> str:
     raise setting_error(account, key, None, problem, 'Write it like key_variable = "LAMBDA_API_KEY".')
 
 
-def _path(account: str, key: str, value: object) -> str:
-    path = text(account, key, value)
-    if path.startswith("secret_"):
-        problem = "looks like a key, not like a file. The key itself does not belong into config.toml."
-        raise setting_error(account, key, None, problem, f'Write it like key_file = "{KEY_FILE}".')
-    return path
-
-
-def _address(account: str, key: str, value: object) -> str:
-    address = text(account, key, value)
-    if address.startswith(("https://", "http://")):
-        return address
-    raise setting_error(
-        account, key, address, f"is {address!r}, which is not an address.", f'Write it like endpoint = "{ENDPOINT}".'
-    )
-
-
 _region = matching(REGION, "a region", "us-east-1")
 _READERS = {  # what checks the value of each key
     "regions": several(_region, "regions", "us-east-1"),
     "exclude_regions": several(_region, "regions", "us-east-1"),
-    "key_file": _path,
+    "key_file": key_file,
     "key_variable": _variable_name,
-    "endpoint": _address,
+    "endpoint": matching(_ADDRESS, "an address", ENDPOINT),
     "ssh_port": port,
 }

@@ -38,6 +38,15 @@ def text(account: str, key: str, value: object) -> str:
     raise setting_error(account, key, value, "has to be text.", f'Write it in quotes: {key} = "..."')
 
 
+def key_file(account: str, key: str, value: object) -> str:
+    """Read the whole path of a file that holds a key; what could be the key itself is refused without being shown."""
+    path = text(account, key, value)
+    if path.startswith(("/", "~/")):
+        return path
+    problem = "has to be the whole path of a file; the key itself does not belong into config.toml."
+    raise setting_error(account, key, None, problem, f'Write it like {key} = "~/keys/cloud".')
+
+
 def flag(account: str, key: str, value: object) -> bool:
     """Read true or false."""
     if isinstance(value, bool):

@@ -11,7 +11,7 @@ from typing import Any
 
 from cloudgpu.errors import AuthFailed
 from cloudgpu.providers.shared import containers
-from cloudgpu.providers.shared.options import Reader, flag, matching, read_table, setting_error, several, text
+from cloudgpu.providers.shared.options import Reader, flag, key_file, matching, read_table, setting_error, several
 
 ENDPOINT_VARIABLE = "CLOUDGPU_VAST_ENDPOINT"
 API_URL = "https://console.vast.ai"
@@ -101,15 +101,6 @@ def _reliability(account: str, key: str, value: object) -> float:
     raise setting_error(account, key, value, problem, f"Write it like {key} = {DEFAULT_RELIABILITY}.")
 
 
-def _file(account: str, key: str, value: object) -> str:
-    path = text(account, key, value)
-    if path.startswith(("/", "~/")):
-        return path
-    raise setting_error(
-        account, key, "...", "has to be the whole path of a file, not a key.", "Write it like ~/.vast_api_key."
-    )
-
-
 _country: Reader = matching(COUNTRY_PATTERN, "a country's code", "NO")
 _READERS: Mapping[str, Reader] = {  # what checks the value of each key
     "regions": several(_country, "countries", "NO"),
@@ -117,5 +108,5 @@ _READERS: Mapping[str, Reader] = {  # what checks the value of each key
     "reliability": _reliability,
     "unverified": flag,
     "image": matching(containers.IMAGE, "an image with its tag", EXAMPLE_IMAGE),
-    "key_file": _file,
+    "key_file": key_file,
 }
