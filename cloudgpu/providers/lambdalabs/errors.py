@@ -11,7 +11,6 @@ from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
     InstanceNotFound,
-    InvalidRequest,
     ProviderUnavailable,
     QuotaExceeded,
 )
@@ -75,9 +74,3 @@ def unreadable_error(what: str) -> ProviderUnavailable:
     """Return the error for an answer that does not match Lambda's description of its API; `what` was requested."""
     message = f"Lambda Cloud answered {what} with something that cannot be read."
     return ProviderUnavailable(message, field="provider", value="lambda", next="Try again in a minute.")
-
-
-def invalid_id_error(id: str) -> InvalidRequest:  # noqa: A002
-    """Return the error for an invalid id of a machine."""
-    message = f"{id!r} is not the id of a machine at Lambda Cloud."
-    return InvalidRequest(message, field="id", value=id, next="cloudgpu ls shows the machines.")

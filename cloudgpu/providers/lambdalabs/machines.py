@@ -24,7 +24,7 @@ from cloudgpu.providers.lambdalabs.options import PROVIDER
 from cloudgpu.providers.machine.files import USER, BootOptions
 from cloudgpu.providers.machine.user_data import too_large_error, user_data
 from cloudgpu.providers.rest.client import NotSent
-from cloudgpu.providers.rest.once import unknown_outcome_error
+from cloudgpu.providers.rest.once import new_machine, unknown_outcome_error
 from cloudgpu.providers.shared.account import write_file
 
 Raw = Mapping[str, Any]
@@ -82,7 +82,7 @@ def _send_launch(lam: Lambda, attempt: Attempt, body: Raw) -> Instance:
         raise
     with suppress(OSError):  # a full disk, say: the machine is there all the same, and a listing shows it by its tag
         lam.launch_records.record_machine(attempt, str(instance_ids[0]))
-    return _pending(attempt, str(instance_ids[0]))
+    return new_machine(attempt, lam.account, str(instance_ids[0]))
 
 
 def _find_launched(lam: Lambda, attempt: Attempt, unanswered_error: CloudgpuError) -> Instance:
@@ -108,7 +108,7 @@ def _find_machine(lam: Lambda, attempt: Attempt) -> Instance | None:
         try:
             return get(lam, machine_id)
         except InstanceNotFound:  # not shown yet, or gone
-            return _pending(attempt, machine_id) if _may_be_unlisted(lam, attempt) else None
+            return new_machine(attempt, lam.account, machine_id) if _may_be_unlisted(lam, attempt) else None
     return next(
         (instance for instance in list_machines(lam).instances if instance.tags.get(TAG_ID) == attempt.machine), None
     )
@@ -118,24 +118,6 @@ def _may_be_unlisted(lam: Lambda, attempt: Attempt) -> bool:
     """Say whether a machine that was made may not be shown yet."""
     sent_at = lam.launch_records.sent_at(attempt.token)
     return sent_at is not None and lam.clock() - sent_at < TOKEN_RULE.listing_proves_after
-
-
-def _pending(attempt: Attempt, id: str) -> Instance:  # noqa: A002
-    """Return a machine of which only its id is known yet."""
-    offer = attempt.offer.configuration
-    return Instance(
-        provider=PROVIDER,
-        account=offer.account,
-        id=id,
-        state=State.PENDING,
-        billed=True,
-        tags=dict(attempt.tags),
-        region=offer.region,
-        zone=offer.zone,
-        instance_type=offer.instance_type,
-        market=Market.ON_DEMAND,
-        accelerators=offer.accelerators,
-    )
 
 
 def _launch_body(lam: Lambda, attempt: Attempt) -> Raw:
@@ -225,7 +207,8 @@ def _terminated_here(lam: Lambda, id: str) -> Instance | None:  # noqa: A002
 def _check_id(id: str) -> None:  # noqa: A002
     """Raise InvalidRequest for an invalid id, which would become a part of a URL."""
     if not _ID.fullmatch(id):
-        raise errors.invalid_id_error(id)
+        message = f"{id!r} is not the id of a machine at {CLOUD}."
+        raise InvalidRequest(message, field="id", value=id, next="cloudgpu ls shows the machines.")
 
 
 def _instance(lam: Lambda, raw: Raw) -> Instance:

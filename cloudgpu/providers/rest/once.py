@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import LaunchUncertain
 
@@ -126,6 +127,24 @@ def _recorded_id(sent_file: Path) -> str:
         return sent_file.read_text(encoding="ascii").strip()
     except UnicodeDecodeError:
         return ""
+
+
+def new_machine(attempt: Attempt, account: str, id: str) -> Instance:  # noqa: A002
+    """Return the machine that a launch has just made, of which only its id is known yet: pending, and billed."""
+    offer = attempt.offer.configuration
+    return Instance(
+        provider=offer.provider,
+        account=account,
+        id=id,
+        state=State.PENDING,
+        billed=True,
+        tags=dict(attempt.tags),
+        region=offer.region,
+        zone=offer.zone,
+        instance_type=offer.instance_type,
+        market=offer.market,
+        accelerators=offer.accelerators,
+    )
 
 
 def unknown_outcome_error(

@@ -14,7 +14,7 @@ from typing import Any
 
 from cloudgpu.core.model.instances import NEVER_RAN, REFUSED_PREFIX, Instance, State
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Basis, Market
+from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import (
     CloudgpuError,
@@ -26,7 +26,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.parallel import send_heartbeat
 from cloudgpu.providers.rest.client import NotSent
-from cloudgpu.providers.rest.once import unknown_outcome_error
+from cloudgpu.providers.rest.once import new_machine, unknown_outcome_error
 from cloudgpu.providers.vast import machines
 from cloudgpu.providers.vast.client import CLOUD, LISTED_WITHIN, PROVIDER, ContractPrice, Vast
 from cloudgpu.providers.vast.errors import RefusedWithContract, contract_of
@@ -119,21 +119,8 @@ def _new_machine(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Ins
 
 
 def _as_requested(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instance:
-    offer = attempt.offer.configuration
-    vast.contract_prices[contract] = ContractPrice(offer.market, call.per_hour)
-    return Instance(
-        provider=PROVIDER,
-        account=vast.account,
-        id=contract,
-        state=State.PENDING,
-        billed=True,
-        tags=dict(attempt.tags),
-        region=offer.region,
-        zone=offer.zone,
-        instance_type=offer.instance_type,
-        market=Market(offer.market),
-        accelerators=offer.accelerators,
-    )
+    vast.contract_prices[contract] = ContractPrice(attempt.offer.configuration.market, call.per_hour)
+    return new_machine(attempt, vast.account, contract)
 
 
 def _find_launched(vast: Vast, attempt: Attempt, deadline: datetime, why: CloudgpuError | None = None) -> Instance:
