@@ -115,7 +115,7 @@ class Lambda(CloudAccount):
 
     def _account_key(self) -> str | None:
         """Return the SSH key that the account keeps for us, from our file or else from Lambda; None for none."""
-        saved_key, now = self._saved_key(), self.clock()
+        saved_key, now = _read_line(self._key_file), self.clock()
         if saved_key is not None:
             return saved_key
         if self._key_missing_at is not None and abs((now - self._key_missing_at).total_seconds()) <= CACHED_S:
@@ -129,7 +129,7 @@ class Lambda(CloudAccount):
 
         Raises InvalidRequest where the account has another one under that name, and Lambda's refusal of the key.
         """
-        saved_key = self._saved_key()
+        saved_key = _read_line(self._key_file)
         registered_key = self._fetch_key()
         if registered_key is None:
             new_key = saved_key or self._new_key()
@@ -167,9 +167,6 @@ class Lambda(CloudAccount):
         """The file of the account's SSH key, one for each API key: another one may belong to another account."""
         name = sha256(f"{self.options.base_url} {read_key(self.options)[0]}".encode()).hexdigest()[:32]
         return self.home / f"account-{name}.pub"
-
-    def _saved_key(self) -> str | None:
-        return _read_line(self._key_file)
 
     def _save_key(self, public_key: str) -> str:
         write_file(self._key_file, public_key)

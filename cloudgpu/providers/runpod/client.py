@@ -18,7 +18,7 @@ from cloudgpu.providers.machine.container_start import TAGS_VARIABLE
 from cloudgpu.providers.rest.client import CloudApi, RestClient
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.runpod import errors
-from cloudgpu.providers.runpod.options import PROVIDER, auth_headers, endpoint, runpod_options
+from cloudgpu.providers.runpod.options import CLOUD, PROVIDER, auth_headers, endpoint, runpod_options
 from cloudgpu.providers.shared.account import CloudAccount
 
 MAX_CATALOGUE_AGE = timedelta(minutes=1)
@@ -64,17 +64,10 @@ class Runpod(CloudAccount):
         self.hourly_costs: dict[str, Decimal] = {}  # USD by pod, from the last answer; 0 if stopped
         self.launched_pods: dict[str, str] = {}  # ids of pods that this process launched, by token
         self.lock = threading.Lock()
-        self._rest: RestClient | None = None
+        api = CloudApi(CLOUD, PROVIDER, endpoint(), auth_headers, errors.error_of_answer)
+        self.rest = RestClient(api, self.timeouts, self.pause)
         self._catalogues: dict[tuple[str, int], tuple[datetime, Sequence[Mapping[str, Any]]]] = {}
         self._identity: AccountIdentity | None = None
-
-    @property
-    def rest(self) -> RestClient:
-        """The client that sends the calls."""
-        if self._rest is None:
-            api = CloudApi("RunPod", PROVIDER, endpoint(), auth_headers, errors.error_of_answer)
-            self._rest = RestClient(api, self.timeouts, self.pause)
-        return self._rest
 
     def identity(self) -> AccountIdentity:
         """Return the account that the key belongs to; one call, cached."""

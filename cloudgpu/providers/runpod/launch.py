@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import Any
 
 from cloudgpu.core.model.instances import TAG_ID, Instance
 from cloudgpu.core.model.launch import Attempt
@@ -11,6 +14,7 @@ from cloudgpu.providers.rest.client import NotSent
 from cloudgpu.providers.rest.once import unknown_outcome_error, unknown_outcome_remedy
 from cloudgpu.providers.runpod import machines
 from cloudgpu.providers.runpod.client import LISTED_WITHIN, Pod, Runpod
+from cloudgpu.providers.runpod.options import CLOUD
 from cloudgpu.providers.runpod.request import launch_body, pod_name
 
 THROTTLED_PAUSE_S = 15.0  # before a throttled call is sent again, without Retry-After
@@ -28,8 +32,8 @@ def launch(runpod: Runpod, attempt: Attempt, *, deadline: datetime) -> Instance:
         pod = _find_created(runpod, attempt)
         if pod is None:
             if not runpod.launch_records.claim_send(attempt):
-                raise unknown_outcome_error("RunPod", attempt, LISTED_WITHIN)
-            pod = _Sender(runpod, attempt, deadline).send(request_body)
+                raise unknown_outcome_error(CLOUD, attempt, LISTED_WITHIN)
+            pod = _send(runpod, attempt, request_body, deadline)
         runpod.launched_pods[attempt.token] = pod["id"]
     return machines.instance(runpod, pod)
 
@@ -53,52 +57,45 @@ def _find_by_name(runpod: Runpod, attempt: Attempt) -> Pod | None:
     return min(own_pods or pods, key=lambda pod: pod["createdAt"] or "", default=None)
 
 
-class _Sender:
-    """Sends the call of an attempt, and finds out whether it created a pod."""
+def _send(runpod: Runpod, attempt: Attempt, request_body: Mapping[str, Any], deadline: datetime) -> Pod:
+    """Send the call of an attempt, find out whether it created a pod, and return that. Raises as `launch`."""
+    while True:
+        try:
+            return runpod.create(request_body, attempt.offer.configuration.instance_type)
+        except RateLimited as error:  # rejected before processing
+            runpod.launch_records.record_refusal(attempt)
+            _wait_and_claim(runpod, attempt, error, deadline)
+        except NotSent:
+            runpod.launch_records.record_refusal(attempt)
+            raise
+        except ProviderUnavailable as error:
+            return _find_launched(runpod, attempt, error, deadline)
+        except CloudgpuError:
+            runpod.launch_records.record_refusal(attempt)
+            raise
 
-    def __init__(self, runpod: Runpod, attempt: Attempt, deadline: datetime) -> None:
-        self._runpod, self._attempt, self._deadline = runpod, attempt, deadline
-        self._instance_type = attempt.offer.configuration.instance_type
 
-    def send(self, request_body: object) -> Pod:
-        """Return the pod. Raises as `launch`."""
-        while True:
-            try:
-                return self._runpod.create(request_body, self._instance_type)  # type: ignore[arg-type]
-            except RateLimited as error:  # rejected before processing
-                self._runpod.launch_records.record_refusal(self._attempt)
-                self._wait(error)
-            except NotSent:
-                self._runpod.launch_records.record_refusal(self._attempt)
-                raise
-            except ProviderUnavailable as error:
-                return self._find_launched(error)
-            except CloudgpuError:
-                self._runpod.launch_records.record_refusal(self._attempt)
-                raise
+def _wait_and_claim(runpod: Runpod, attempt: Attempt, error: RateLimited, deadline: datetime) -> None:
+    """Wait, and record that the call is sent again; raise the error if that is after the deadline."""
+    seconds = error.retry_after or THROTTLED_PAUSE_S
+    if runpod.clock() + timedelta(seconds=seconds) >= deadline:
+        raise error
+    runpod.notify(f"RunPod takes no more calls for now; trying again in {seconds:.0f} s")
+    runpod.pause(seconds)
+    if not runpod.launch_records.claim_send(attempt):
+        raise unknown_outcome_error(CLOUD, attempt, LISTED_WITHIN)
 
-    def _wait(self, error: RateLimited) -> None:
-        """Wait, and record that the call is sent again; raise the error if that is after the deadline."""
-        seconds = error.retry_after or THROTTLED_PAUSE_S
-        if self._runpod.clock() + timedelta(seconds=seconds) >= self._deadline:
-            raise error
-        self._runpod.notify(f"RunPod takes no more calls for now; trying again in {seconds:.0f} s")
-        self._runpod.pause(seconds)
-        if not self._runpod.launch_records.claim_send(self._attempt):
-            raise unknown_outcome_error("RunPod", self._attempt, LISTED_WITHIN)
 
-    def _find_launched(self, error: ProviderUnavailable) -> Pod:
-        """Return the pod of a call without an answer, when a listing shows it. Raises LaunchUncertain."""
-        for seconds in LISTING_PAUSES_S:
-            self._runpod.pause(seconds)
-            try:
-                pod = _find_by_name(self._runpod, self._attempt)
-            except CloudgpuError:
-                pod = None
+def _find_launched(runpod: Runpod, attempt: Attempt, error: ProviderUnavailable, deadline: datetime) -> Pod:
+    """Return the pod of a call without an answer, when a listing shows it. Raises LaunchUncertain."""
+    for seconds in LISTING_PAUSES_S:
+        runpod.pause(seconds)
+        with suppress(CloudgpuError):
+            pod = _find_by_name(runpod, attempt)
             if pod is not None:
                 return pod
-            if self._runpod.clock() >= self._deadline:
-                break
-        message = f"It is not known whether RunPod has made the pod {self._attempt.request.name}: {error.message}"
-        remedy = f"{unknown_outcome_remedy(LISTED_WITHIN)} The call is not sent again."
-        raise LaunchUncertain(message, field="token", next=remedy) from error
+        if runpod.clock() >= deadline:
+            break
+    message = f"It is not known whether RunPod has made the pod {attempt.request.name}: {error.message}"
+    remedy = f"{unknown_outcome_remedy(LISTED_WITHIN)} The call is not sent again."
+    raise LaunchUncertain(message, field="token", next=remedy) from error
