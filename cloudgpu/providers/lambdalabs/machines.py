@@ -154,7 +154,8 @@ def list_machines(lam: Lambda) -> Listing:
     """Return every machine with a cloudgpu-id tag, from one call.
 
     In `unanswered` is a living machine that lacks that tag and may be ours: this home launched it, or it has our SSH
-    key and Lambda shows no tags of it at all. Tags without ours make it somebody else's, whatever key it has.
+    key and Lambda shows no tags of it at all, or none while it boots. Tags without ours make it somebody else's,
+    whatever key it has.
     """
     raw_machines = lam.get("/instances", "list")
     if not isinstance(raw_machines, list):
@@ -170,9 +171,13 @@ def list_machines(lam: Lambda) -> Listing:
 
 
 def _may_be_ours(lam: Lambda, raw: Raw) -> bool:
-    """Say whether a machine without a cloudgpu-id tag may be ours."""
-    has_no_tags_field, key_names = raw.get("tags") is None, raw.get("ssh_key_names") or ()
-    return (has_no_tags_field and KEY_NAME in key_names) or lam.launch_records.has_machine(str(raw["id"]))
+    """Say whether a machine without a cloudgpu-id tag may be ours.
+
+    One that runs with our key and an empty list of tags was launched by hand: it is no gap for as long as it lives.
+    """
+    are_tags_unknown = raw.get("tags") is None or (raw["status"] == "booting" and not raw["tags"])
+    has_our_key = KEY_NAME in (raw.get("ssh_key_names") or ())
+    return (are_tags_unknown and has_our_key) or lam.launch_records.has_machine(str(raw["id"]))
 
 
 def terminate(lam: Lambda, id: str) -> None:  # noqa: A002

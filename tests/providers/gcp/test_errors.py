@@ -162,6 +162,8 @@ def test_what_is_not_there_is_no_machine_elsewhere():
 
 def test_a_wait_that_google_names_is_kept():
     assert refused(429, "rateLimitExceeded", headers={"Retry-After": "12"}).retry_after == 12
+    assert refused(429, "rateLimitExceeded", headers={"Retry-After": "1e9"}).retry_after == 86_400
+    assert refused(429, "rateLimitExceeded", headers={"Retry-After": "\u00b2"}).retry_after is None
     assert refused(429, "rateLimitExceeded").retry_after is None
 
 

@@ -36,6 +36,7 @@ from tests.clouds.lambdalabs.server import KEY
 from tests.clouds.lambdalabs.stock import TYPES, described
 
 DEADLINE = timedelta(minutes=2)
+THEIR_TAG = {"key": "team", "value": "x"}
 
 
 @pytest.fixture
@@ -362,11 +363,25 @@ def test_machines_of_others_are_not_listed(lambdalabs, provider, attempt):
     ours = lambdalabs.instances()[0].asked
     for theirs in (
         dict(ours, tags=[]),
-        dict(ours, tags=[{"key": "team", "value": "x"}]),
+        dict(ours, tags=[THEIR_TAG]),
         dict(ours, tags=[], ssh_key_names=["theirs"]),
     ):
         lambdalabs.state.machines[made.id].asked = theirs
         assert (provider.list().instances, provider.list().unanswered) == ((), ())
+
+
+def test_no_tags_of_a_machine_with_our_key_are_a_gap_on_every_computer_while_it_boots(lambdalabs, provider, attempt):
+    made = launch(provider, attempt)
+    shutil.rmtree(provider._lambda.home / "sent")
+    machine = lambdalabs.state.machines[made.id]
+    for tags, status, scopes in (([], "booting", [made.id]), ([], "active", []), ([THEIR_TAG], "booting", [])):
+        machine.asked, machine.status = dict(machine.asked, tags=tags), status
+        assert [gap.scope for gap in provider.list().unanswered] == scopes
+
+
+def test_a_new_machine_is_of_the_account_as_it_is_called_now(lambdalabs, settings, attempt):
+    renamed = make(replace(settings, account="renamed"))
+    assert launch(renamed, attempt).account == "renamed"
 
 
 def test_a_machine_that_this_home_launched_is_a_gap_where_its_tags_are_gone(lambdalabs, provider, attempt):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import timedelta
 from decimal import Decimal
 
@@ -11,7 +12,7 @@ import cloudgpu
 from cloudgpu.cli.machine_text import lease_lines, machine_line
 from cloudgpu.cli.render import machine_row
 from cloudgpu.core.model.instances import TAG_ID
-from cloudgpu.errors import NoCapacity, QuotaExceeded
+from cloudgpu.errors import NoCapacity, ProviderUnavailable, QuotaExceeded
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.lambdalabs.provider import make
 from cloudgpu.testing import write_plugin
@@ -140,6 +141,41 @@ def test_an_uncertain_launch_is_settled_by_the_listing_and_never_sent_twice(lamb
     again = gpu.machines.up(wait=False, name="bear", **WANTED)["machine"]
     assert len(lambdalabs.called("launch")) == 1
     assert again["name"] == "bear"
+
+
+def test_a_launch_whose_machine_shows_no_tags_while_it_boots_is_never_sent_twice(lambdalabs, gpu):
+    from cloudgpu.errors import LaunchUncertain
+
+    lambdalabs.dwell(booting=3600.0)
+    lambdalabs.late_s = 60
+    lambdalabs.faults.lose_reply("launch")
+    with pytest.raises(LaunchUncertain):
+        gpu.machines.up(wait=False, name="bear", **WANTED)
+    machine = lambdalabs.instances()[0]
+    asked, machine.asked = machine.asked, dict(machine.asked, tags=[])
+    lambdalabs.advance(1200)
+    gpu.automation.reap()
+    with pytest.raises(ProviderUnavailable, match="does not show the tags"):
+        gpu.machines.up(wait=False, name="bear", **WANTED)
+    machine.asked = asked
+    assert gpu.machines.up(wait=False, name="bear", **WANTED)["machine"]["name"] == "bear"
+    assert len(lambdalabs.called("launch")) == 1
+
+
+def test_another_computer_keeps_a_machine_whose_tags_are_not_shown_for_a_while(lambdalabs, gpu, tmp_path):
+    gpu.machines.up(wait=False, name="bear", **WANTED)
+    for sent in (tmp_path / "home").glob("**/sent"):
+        shutil.rmtree(sent)  # another computer with this ledger has no such record
+    machine = lambdalabs.instances()[0]
+    asked, machine.asked = machine.asked, dict(machine.asked, tags=[])
+    for seconds in (0, 60, 1200):
+        lambdalabs.advance(seconds)
+        gpu.automation.reap()
+        assert [one["name"] for one in gpu.machines.ls(refresh=True)["machines"]] == ["bear"]
+    machine.asked = asked
+    (found,) = gpu.machines.ls(refresh=True)["machines"]
+    assert (found["name"], found["state"]) == ("bear", "running")
+    assert lambdalabs.called("terminate") == []
 
 
 def test_an_uncertain_launch_that_made_nothing_is_sent_anew_only_once_that_is_proved(lambdalabs, gpu):
