@@ -6,7 +6,7 @@ A `ChargeNote` with the totals of ended usages says why: uncertainties, marks of
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 from functools import cache, lru_cache
@@ -32,7 +32,7 @@ from cloudgpu.core.billing.rules import (
 from cloudgpu.core.model.facts import ChargeNote
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
-from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.money import ZERO, Money, half_even
 from cloudgpu.core.values.times import earliest_moment, from_iso, iso
 
 
@@ -75,38 +75,9 @@ class CostTimeline(NamedTuple):
     is_unpriced: bool = False
 
 
-@dataclass(slots=True)
-class ChargeSum:
-    """The sum of charges, in the same exact parts.
-
-    `unpriced_count` counts those that lack a price, `without_list_cost` the machines' runs without a list cost.
-    """
-
-    low: int = 0
-    amount: int = 0
-    high: int = 0
-    list_cost: int = 0
-    billed_us: int = 0
-    unpriced_count: int = 0
-    without_list_cost: int = 0
-    reasons: dict[str, None] = field(default_factory=dict)
-
-    def add(self, charge: Charge) -> None:
-        """Add one charge."""
-        self.low += charge.low
-        self.amount += charge.amount
-        self.high += charge.high
-        self.list_cost += charge.list_cost or 0
-        self.without_list_cost += charge.list_cost is None and charge.usage.resource is Resource.INSTANCE
-        self.billed_us += charge.billed_us
-        self.unpriced_count += bool(charge.unpriced_us)
-        self.reasons |= dict.fromkeys(charge.reasons)
-
-
 def money(exact: int) -> Money:
     """Return an exact amount as money, rounded half-even once to a nano-dollar."""
-    whole, rest = divmod(exact, PARTS_PER_NANO)
-    return Money(whole + (2 * rest > PARTS_PER_NANO or (2 * rest == PARTS_PER_NANO and whole % 2)))
+    return Money(half_even(exact, PARTS_PER_NANO))
 
 
 def rounded_to_sum(exact: Iterable[int]) -> list[Money]:
@@ -122,14 +93,6 @@ def rounded_to_sum(exact: Iterable[int]) -> list[Money]:
 def bound_money(exact: int, amount_exact: int, amount: Money) -> Money:
     """Return a bound of a range as money; if it equals the amount, the rounded `amount` itself."""
     return amount if exact == amount_exact else money(exact)
-
-
-def total(charges: Iterable[Charge]) -> ChargeSum:
-    """Return the sum of charges."""
-    sums = ChargeSum()
-    for charge in charges:
-        sums.add(charge)
-    return sums
 
 
 def charge(usage: Usage, now: datetime, *, since: datetime | None = None, until: datetime | None = None) -> Charge:
@@ -343,7 +306,7 @@ def spent_until_now(machine: Machine, now: datetime) -> Money:
     What has no price is not in it: see `unpriced_of`.
     """
     ended = sum(sums[1] for sums in machine.usage_totals.values())  # [low, amount, high, ...]
-    return money(ended + total(charge(use, now) for use in machine.open_usage).amount)
+    return money(ended + sum(charge(use, now).amount for use in machine.open_usage))
 
 
 def unpriced_of(machine: Machine) -> list[str]:

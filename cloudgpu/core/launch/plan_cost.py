@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from cloudgpu.core.billing.charges import charge, money, total
+from cloudgpu.core.billing.charges import charge, money
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.events.projection import machine_of
@@ -72,11 +72,14 @@ def cost_between(
     machine_charge = charge(_machine_usage(offer, begin, licence), end)
     attached_charges = [(extra, charge(_attached_usage(offer, extra, begin), end)) for extra in added_costs]
     charges = [machine_charge, *(attached_charge for _, attached_charge in attached_charges)]
-    summed = total(charges)
     unpriced = tuple(extra.what for extra, attached_charge in attached_charges if attached_charge.unpriced_us)
     reasons = tuple(reason for each_charge in charges if each_charge.high for reason in each_charge.reasons)
     return RunCost(
-        money(summed.high), money(summed.low), money(machine_charge.high), tuple(dict.fromkeys(reasons)), unpriced
+        amount=money(sum(each_charge.high for each_charge in charges)),
+        low=money(sum(each_charge.low for each_charge in charges)),
+        machine=money(machine_charge.high),
+        reasons=tuple(dict.fromkeys(reasons)),
+        unpriced=unpriced,
     )
 
 

@@ -118,8 +118,8 @@ class Machine(NamedTuple):
     came up. `parked`: it was terminated so that `start` can restore it; `discard`: nothing of it is to stay. `retained`
     are its disks and images that outlive it. `open_usage` is what is still billed; `usage_totals` are the sums of what
     has ended, by resource: [low, amount, high, on_demand, micros, unpriced, not_on_demand] as
-    `billing.charges.ChargeSum` has them; `charge_notes` is what those do not contain. `traffic` is None where its sent
-    bytes were never counted. `terms` is None where its launch is not known. `timer` is when its cloud ends it by
+    `events.metering.add_to_totals` adds them; `charge_notes` is what those do not contain. `traffic` is None where its
+    sent bytes were never counted. `terms` is None where its launch is not known. `timer` is when its cloud ends it by
     itself. `warnings` are by rule; a stop or a start deletes them. `refused_action` is set while the provider refuses
     to stop or terminate it. `taken_at`: in a simulated spot interruption, when the machine is taken. `shared` are
     colleagues' keys that may log in, by fingerprint. `unrequested_stop`: it was seen to have stopped without a request.

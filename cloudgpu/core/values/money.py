@@ -96,5 +96,4 @@ def half_even(numerator: int, denominator: int) -> int:
 
 def hours_text(micros: int) -> str:
     """Return microseconds as decimal hours, rounded half-even to a hundred-millionth (36 microseconds)."""
-    units, remainder = divmod(micros * 10**8, HOUR_MICROS)
-    return usd(Money(10 * (units + (2 * remainder > HOUR_MICROS or (2 * remainder == HOUR_MICROS and units % 2)))))
+    return usd(Money(10 * half_even(micros * 10**8, HOUR_MICROS)))

@@ -12,7 +12,7 @@ from cloudgpu.cli.common import open_session
 from cloudgpu.control.cost.cost import cost_document
 from cloudgpu.control.cost.exports import ExportFormat, ExportPeriod, export
 from cloudgpu.control.inputs.periods import parse_cost
-from cloudgpu.core.billing.charges import charge, money, total
+from cloudgpu.core.billing.charges import charge, money
 from cloudgpu.core.billing.cost_groups import Grouping
 from cloudgpu.views.machines import machine_document
 from tests.cli.aws_line import Line
@@ -53,7 +53,7 @@ def test_every_way_to_ask_gives_the_same_sum(now):
     whole = Decimal(cost_document(now)["total_usd"])
     by_hand = [use for _, use in now.ledger.ended_usages()]
     by_hand += [use for row in now.ledger.billable_machines() for use in row.open_usage]
-    assert money(total(charge(use, now.clock()) for use in by_hand).amount).dollars == whole
+    assert money(sum(charge(use, now.clock()).amount for use in by_hand)).dollars == whole
     for by in Grouping:
         found = cost_document(now, parse_cost(now.settings, now.clock(), by=str(by)))
         assert (found["total_usd"], by) == (str(whole), by)

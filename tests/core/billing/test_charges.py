@@ -17,7 +17,6 @@ from cloudgpu.core.billing.charges import (
     charge,
     max_cost_intervals,
     money,
-    total,
 )
 from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
 from cloudgpu.core.model.facts import record_of
@@ -210,16 +209,6 @@ def test_money_is_rounded_once_half_to_even(amounts: list[int], one: int) -> Non
     assert money(one).nanos == round(Fraction(one, PARTS_PER_NANO))
     assert money(PARTS_PER_NANO // 2).nanos == 0
     assert money(PARTS_PER_NANO + PARTS_PER_NANO // 2).nanos == 2
-
-
-@given(st.lists(uses(), max_size=5), seconds)
-def test_a_sum_is_the_sum_of_its_charges(found: list[Usage], now: int) -> None:
-    charges = [charge(use, after(now)) for use in found]
-    whole = total(charges)
-    assert (whole.low, whole.amount, whole.high) == tuple(
-        sum(getattr(one, name) for one in charges) for name in ("low", "amount", "high")
-    )
-    assert whole.unpriced_count == sum(one.unpriced_us > 0 for one in charges)
 
 
 @given(uses(ended=True))

@@ -12,7 +12,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.control.cost.exports import ExportFormat, ExportPeriod, export
-from cloudgpu.core.billing.charges import money, period_charges, total
+from cloudgpu.core.billing.charges import money, period_charges
 from tests.views.ledger_of_all import NOW, filled, negotiated
 
 # FOCUS_Spec, tag v1.0, specification/columns: those that must not be null, and those that must not for use.
@@ -59,7 +59,7 @@ def truth(session, span=WHOLE):
     bill = period_charges(
         ledger.billable_machines(), ledger.ended_usages(), span.now, since=span.since, until=span.until
     )
-    return money(total(one.charge for one in bill).amount).dollars
+    return money(sum(one.charge.amount for one in bill)).dollars
 
 
 @pytest.mark.parametrize("column", NEVER_NULL)
