@@ -34,7 +34,7 @@ from cloudgpu.ledger.log.head import (
 from cloudgpu.ledger.log.lines import Verification
 
 if TYPE_CHECKING:  # imported only where it is needed: every module costs `cloudgpu ls` time
-    from cloudgpu.core.billing.rates import RateInterval
+    from cloudgpu.core.billing.rules import RateInterval
     from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.core.events.log import Event, EventSummary
     from cloudgpu.core.model.machine import Machine

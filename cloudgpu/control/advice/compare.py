@@ -44,7 +44,7 @@ from cloudgpu.views.advice.compare_sentences import CompareFacts
 if TYPE_CHECKING:
     from cloudgpu.control.advice.compare_request import CompareRequest
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.billing.cost_groups import EndedUsage
+    from cloudgpu.core.model.usage import EndedUsage
     from cloudgpu.views.documents.money.compare import CompareDocument
 
 

@@ -35,7 +35,6 @@ from cloudgpu.control.catalog.market import use_refreshed_prices
 from cloudgpu.control.clusters.remarks import gang_loss_of, peak_tflops_of
 from cloudgpu.core.advice.desktop import percent_off
 from cloudgpu.core.advice.estimate import (
-    DAY_US,
     MONTH_US,
     YEAR_US,
     ComputePrecision,
@@ -54,6 +53,7 @@ from cloudgpu.core.advice.estimate import (
     whole_gpus_first,
 )
 from cloudgpu.core.advice.workloads import KAGGLE_GPU, KAGGLE_GPUS
+from cloudgpu.core.billing.rules import DAY_US
 from cloudgpu.core.catalog.catalog import (
     OLD_PRICE_AGE,
     CatalogOffer,

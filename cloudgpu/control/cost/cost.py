@@ -19,7 +19,6 @@ from cloudgpu.core.billing.charges import money, rounded_to_sum
 from cloudgpu.core.billing.cost_groups import (
     CostQuery,
     CostTotals,
-    EndedUsage,
     Grouping,
     billed_within,
     costs as grouped,
@@ -38,7 +37,7 @@ from cloudgpu.core.jobs.shares import (
     tariff_records,
 )
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Usage
+from cloudgpu.core.model.usage import EndedUsage, Usage
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso, midnight, period, periods
 from cloudgpu.errors import InvalidRequest
@@ -59,8 +58,8 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.desktop import Desktop
-    from cloudgpu.core.billing.cost_groups import EndedUsage
     from cloudgpu.core.model.machine import Machine
+    from cloudgpu.core.model.usage import EndedUsage
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.core.values.money import Money
     from cloudgpu.ledger.log.base import View

@@ -21,14 +21,14 @@ from cloudgpu.control.inventory.listing import oldest_synced_at
 from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.billing.charges import CostTimeline
-from cloudgpu.core.billing.cost_groups import CostQuery, Costs, EndedUsage, Grouping, costs as grouped, with_full_names
+from cloudgpu.core.billing.cost_groups import CostQuery, Costs, Grouping, costs as grouped, with_full_names
 from cloudgpu.core.billing.daily import TimedUsage, daily_of, timed_usages
-from cloudgpu.core.billing.rules import to_us
+from cloudgpu.core.billing.rules import FAR_FUTURE_US, to_us
 from cloudgpu.core.billing.traffic_gaps import gaps_within
 from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Resource
-from cloudgpu.core.reaper.savings import FOREVER, KINDS, idle_cost, policy_stops
+from cloudgpu.core.model.usage import EndedUsage, Resource
+from cloudgpu.core.reaper.savings import KINDS, idle_cost, policy_stops
 from cloudgpu.core.resources.idle_costs import idle_costs_of
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.typed import check_keywords
@@ -230,7 +230,7 @@ def _machine_summaries(
         if usage.resource == Resource.INSTANCE and usage.machine_id in timelines:
             timelines[usage.machine_id].append(usage.timeline)
     since_us = 0 if query.since is None else to_us(query.since)
-    until_us = FOREVER if query.until is None else to_us(query.until)
+    until_us = FAR_FUTURE_US if query.until is None else to_us(query.until)
     summaries = []
     for machine in machines:
         hours = inputs.hours.get(machine.id, ())

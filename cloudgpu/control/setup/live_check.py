@@ -26,12 +26,12 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup.permissions import denied_error
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.billing.rates import MONTH_H
-from cloudgpu.core.launch.plan import HOUR, duration_cost
+from cloudgpu.core.launch.plan import duration_cost
 from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.money import ZERO, Money, usd
-from cloudgpu.core.values.times import epoch_text
+from cloudgpu.core.values.times import HOUR, epoch_text
 from cloudgpu.core.values.typed import parse_gpu
 from cloudgpu.errors import (
     CloudgpuError,

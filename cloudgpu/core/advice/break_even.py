@@ -11,11 +11,10 @@ from functools import partial
 
 from cloudgpu.core.advice.desktop import YEAR, Desktop, annuity_factor, desktops_needed, discount_growth, ownership_cost
 from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.times import DAY, MICRO
 from cloudgpu.core.values.units import hours
 
-DAY = timedelta(days=1)
 FIRST_HOUR = timedelta(hours=1)
-MICRO = timedelta(microseconds=1)
 STEP = timedelta(days=30)  # between two evaluations where prices move: their difference may change sign more than once
 MAX_HORIZON = 30 * YEAR  # a break-even that is further off counts as none
 CostDifference = Callable[[timedelta], int]  # by how many nano-dollars the cloud has cost more by then

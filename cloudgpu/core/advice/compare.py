@@ -15,8 +15,6 @@ from typing import NamedTuple
 
 from cloudgpu.core.activity.utilization import OWN_PROVIDER, Hour
 from cloudgpu.core.advice.break_even import (
-    DAY,
-    MICRO,
     CostPoint,
     SpendRate,
     Start,
@@ -33,7 +31,7 @@ from cloudgpu.core.catalog.catalog import CatalogOffer
 from cloudgpu.core.catalog.gpus import SpeedRatio
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import ZERO, Money
-from cloudgpu.core.values.times import midnight
+from cloudgpu.core.values.times import DAY, MICRO, midnight
 from cloudgpu.core.values.units import Energy, hours
 
 LOCAL = "local"  # the provider that simulates machines on this computer: no cloud, and no machine that was bought

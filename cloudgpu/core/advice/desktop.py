@@ -14,10 +14,10 @@ from fractions import Fraction
 
 from cloudgpu.core.catalog.catalog import CatalogOffer
 from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.times import MICRO
 from cloudgpu.core.values.units import Energy, Power, QuotedAmount, Tariff, hours
 
 YEAR = timedelta(days=365)
-_MICRO = timedelta(microseconds=1)
 _CONTEXT = Context(prec=40)
 NO_RATE = Fraction(0)
 
@@ -41,7 +41,7 @@ NO_TERMS = FinanceTerms()
 
 def years_of(elapsed: timedelta) -> Decimal:
     """Return a duration in years of 365 days."""
-    return _CONTEXT.divide(Decimal(elapsed // _MICRO), Decimal(YEAR // _MICRO))
+    return _CONTEXT.divide(Decimal(elapsed // MICRO), Decimal(YEAR // MICRO))
 
 
 def discount(interest: Fraction, elapsed: timedelta) -> Fraction:
@@ -192,7 +192,7 @@ class Desktop:
         if self.depreciation is Depreciation.NONE:
             return self.resale if age >= self.life else ZERO
         if self.depreciation is Depreciation.STRAIGHT:
-            remaining_life_share = 1 - min(Fraction(1), Fraction(age // _MICRO, self.life // _MICRO))
+            remaining_life_share = 1 - min(Fraction(1), Fraction(age // MICRO, self.life // MICRO))
             return self.resale + (self.purchase - self.resale).scaled(remaining_life_share)
         if self.depreciation is Depreciation.MARKET:
             return self._used_price(age)
@@ -203,7 +203,7 @@ class Desktop:
         used = self.purchase.scaled(USED_SHARE)
         if not (self.resale_known or self.resale):
             return used.scaled(_remaining_share(USED_LOSS, age))
-        remaining_life_share = 1 - min(Fraction(1), Fraction(age // _MICRO, self.life // _MICRO))
+        remaining_life_share = 1 - min(Fraction(1), Fraction(age // MICRO, self.life // MICRO))
         return self.resale + (max(used, self.resale) - self.resale).scaled(remaining_life_share)
 
 
@@ -280,7 +280,7 @@ def desktops_needed(elapsed: timedelta, busy_time: timedelta) -> int:
 
 def years(number: Decimal) -> timedelta:
     """Return so many years of 365 days, exact to a microsecond."""
-    return _MICRO * round(Fraction(number) * (YEAR // _MICRO))
+    return MICRO * round(Fraction(number) * (YEAR // MICRO))
 
 
 def with_depreciation(desktop: Desktop, depreciation: Depreciation) -> Desktop:

@@ -12,8 +12,6 @@ from enum import StrEnum
 from fractions import Fraction
 
 from cloudgpu.core.advice.break_even import (
-    DAY,
-    MICRO,
     CostlierInterval,
     SpendRate,
     break_even_after,
@@ -27,6 +25,7 @@ from cloudgpu.core.advice.workloads import Figures
 from cloudgpu.core.catalog.catalog import CardPrices, GpuSpec, Speed, decoding_speed
 from cloudgpu.core.catalog.gpus import SpeedRatio, Workload, speed_ratio
 from cloudgpu.core.values.money import NANOS_PER_USD, ZERO, Money
+from cloudgpu.core.values.times import DAY, MICRO
 from cloudgpu.core.values.units import Power
 
 WEEK_HOURS = 168

@@ -12,12 +12,11 @@ from enum import StrEnum
 from fractions import Fraction
 
 from cloudgpu.core.billing.rates import MONTH_H, Rate
-from cloudgpu.core.billing.rules import Rule, rule_of
+from cloudgpu.core.billing.rules import DAY_US, Rule, rule_of
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import HOUR_MICROS, ZERO, Money
 
-DAY_US = 24 * HOUR_MICROS
 MONTH_US = MONTH_H * HOUR_MICROS
 YEAR_US = 12 * MONTH_US
 ALWAYS = Fraction(24)  # hours a day

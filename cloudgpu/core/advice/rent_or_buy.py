@@ -9,8 +9,6 @@ from enum import StrEnum
 from fractions import Fraction
 
 from cloudgpu.core.advice.break_even import (
-    DAY,
-    MICRO,
     CostlierInterval,
     SpendRate,
     break_even_after,
@@ -32,6 +30,7 @@ from cloudgpu.core.advice.desktop import (
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
 from cloudgpu.core.catalog.gpus import SpeedRatio, Workload
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import DAY, MICRO
 from cloudgpu.core.values.units import hours
 
 MONTH = YEAR / 12

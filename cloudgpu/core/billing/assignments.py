@@ -10,9 +10,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from cloudgpu.core.billing.charges import Charge, billed_span, charge
-from cloudgpu.core.billing.rules import MICRO
 from cloudgpu.core.model.usage import Resource, Usage
-from cloudgpu.core.values.times import from_iso
+from cloudgpu.core.values.times import MICRO, from_iso
 
 
 class Assignment(NamedTuple):

@@ -13,19 +13,18 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from cloudgpu.core.billing.rules import (
-    EPOCH,
-    MICRO,
+    FAR_FUTURE_US,
     PARTS_PER_NANO,
     PARTS_PER_NANO_HOUR,
     BilledSpan,
-    PeriodBounds,
+    RateInterval,
     Rule,
+    intervals_cost,
     intervals_of,
     is_price_guessed,
     parse_us,
     price_pieces,
     rule_for,
-    scaled_duration,
     span_of,
     to_us,
 )
@@ -33,7 +32,7 @@ from cloudgpu.core.model.facts import ChargeNote
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import ZERO, Money, half_even
-from cloudgpu.core.values.times import earliest_moment, from_iso, iso
+from cloudgpu.core.values.times import EPOCH, MICRO, earliest_moment, from_iso, iso
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +56,6 @@ class Charge:
     reasons: tuple[str, ...] = ()
 
 
-RateIntervals = list[tuple[int, int, int]]  # (begin, end, exact parts per microsecond), in microseconds since 1970
-
-
 class CostTimeline(NamedTuple):
     """What a usage costs over time, as rate intervals: (begin, end, exact parts per microsecond).
 
@@ -69,9 +65,9 @@ class CostTimeline(NamedTuple):
 
     begin: int
     end: int
-    low: RateIntervals
-    amount: RateIntervals
-    high: RateIntervals
+    low: list[RateInterval]
+    amount: list[RateInterval]
+    high: list[RateInterval]
     is_unpriced: bool = False
 
 
@@ -101,18 +97,23 @@ def charge(usage: Usage, now: datetime, *, since: datetime | None = None, until:
     A usage that is still open is billed up to `now`, its minimum at once. Cutting a period anywhere changes no sum.
     """
     rule = rule_for(usage)
-    period = PeriodBounds(0 if since is None else to_us(since), None if until is None else to_us(until))
+    period = 0 if since is None else to_us(since), FAR_FUTURE_US if until is None else to_us(until)
     if usage.resource is Resource.TRAFFIC:
         return _traffic_charge(usage, rule, period)
     span = span_of(usage, rule, to_us(now))
-    billed_us = period.length(span.begin, span.end)
+    billed_us = _length_within(span.begin, span.end, period)
     why_free = rule.why_free(usage, span.longest_run)
     if why_free:
         return Charge(usage, billed_us, 0, 0, 0, _list_cost(usage, billed_us, None), 0, (why_free,))
     if not usage.segments:
         why = f"no price is known for {usage.what}"
         return Charge(usage, billed_us, 0, 0, 0, _list_cost(usage, billed_us, None), billed_us, (why,))
-    return _charge_priced(usage, rule, span, period)
+    bounds = _cost_bounds(usage, rule, span)
+    amount = low = high = intervals_cost(bounds.amount, *period)
+    if bounds.reasons:
+        low, high = intervals_cost(bounds.low, *period), intervals_cost(bounds.high, *period)
+    list_cost = _list_cost(usage, billed_us, amount)
+    return Charge(usage, billed_us, low, amount, high, list_cost, 0, bounds.reasons if low != high else ())
 
 
 def billed_until(usage: Usage) -> str:
@@ -120,7 +121,7 @@ def billed_until(usage: Usage) -> str:
     return iso(EPOCH + span_of(usage, rule_for(usage), 0).latest * MICRO)
 
 
-def max_cost_to_the_end(usage: Usage) -> tuple[str, RateIntervals | None]:
+def max_cost_to_the_end(usage: Usage) -> tuple[str, list[RateInterval] | None]:
     """Return `billed_until` of an ended usage and its `max_cost_intervals`, None for one without a price."""
     rule = rule_for(usage)
     span = span_of(usage, rule, 0)
@@ -139,10 +140,11 @@ def billed_units(usage: Usage, begin: datetime, end: datetime) -> Fraction:
     rule = rule_for(usage)
     if usage.per is Per.GB:
         return Fraction(usage.quantity, rule.gb_bytes)
-    return Fraction(usage.quantity * scaled_duration(usage.per, rule, to_us(begin), to_us(end), 0), PARTS_PER_NANO)
+    span = to_us(begin), to_us(end)
+    return Fraction(intervals_cost(intervals_of(usage, rule, (*span, 1), 0), *span), PARTS_PER_NANO)
 
 
-def max_cost_intervals(usage: Usage, now: int) -> list[tuple[int, int, int]]:
+def max_cost_intervals(usage: Usage, now: int) -> list[RateInterval]:
     """Return the upper bound of what a usage costs up to `now`, over time: (begin, end, exact parts per microsecond).
 
     `now` is in microseconds since 1970. What is free, or has no price, gives nothing.
@@ -151,7 +153,7 @@ def max_cost_intervals(usage: Usage, now: int) -> list[tuple[int, int, int]]:
     return _max_cost_intervals(usage, rule, span_of(usage, rule, now))
 
 
-def _max_cost_intervals(usage: Usage, rule: Rule, span: BilledSpan) -> RateIntervals:
+def _max_cost_intervals(usage: Usage, rule: Rule, span: BilledSpan) -> list[RateInterval]:
     if usage.resource is Resource.TRAFFIC:
         billed_at_us = _traffic_billed_at_us(usage)
         return [(billed_at_us, billed_at_us + 1, _traffic_cost(usage, rule))] if usage.segments else []
@@ -172,32 +174,34 @@ def cost_timeline(usage: Usage, now: int) -> CostTimeline:
     span = span_of(usage, rule, now)
     if not usage.segments or rule.why_free(usage, span.longest_run):
         return CostTimeline(span.begin, span.end, [], [], [], not rule.why_free(usage, span.longest_run))
-    amount = low = high = _rate_intervals(usage, rule, (span.begin, span.end), 0)
-    if any(_uncertainties(usage, rule, span)):
-        low = _rate_intervals(usage, rule, (span.certain_begin, span.certain_end), -1)
-        high = _rate_intervals(usage, rule, (span.earliest, span.latest), 1)
-        low = [] if usage.why_maybe_less or rule.why_maybe_free(usage, span.shortest_run) else low
-    return CostTimeline(span.begin, span.end, low, amount, high)
+    bounds = _cost_bounds(usage, rule, span)
+    return CostTimeline(span.begin, span.end, bounds.low, bounds.amount, bounds.high)
 
 
-def _rate_intervals(usage: Usage, rule: Rule, span: tuple[int, int], bound: int) -> RateIntervals:
-    """Return what an interval costs over time; `bound` as in `_period_cost`."""
+def _rate_intervals(usage: Usage, rule: Rule, span: tuple[int, int], bound: int) -> list[RateInterval]:
+    """Return what an interval costs over time; `bound` -1 takes the lowest price that may have held, 1 the highest."""
     return [
         interval for piece in price_pieces(usage, *span, bound) for interval in intervals_of(usage, rule, piece, bound)
     ]
 
 
-def _charge_priced(usage: Usage, rule: Rule, span: BilledSpan, period: PeriodBounds) -> Charge:
-    amount = low = high = _period_cost(usage, rule, (span.begin, span.end), period, 0)
-    billed_us = period.length(span.begin, span.end)
+class _CostBounds(NamedTuple):
+    """What a usage with a price costs over time: at least, as estimated and at most; and why these differ."""
+
+    low: list[RateInterval]
+    amount: list[RateInterval]
+    high: list[RateInterval]
+    reasons: tuple[str, ...]
+
+
+def _cost_bounds(usage: Usage, rule: Rule, span: BilledSpan) -> _CostBounds:
+    amount = low = high = _rate_intervals(usage, rule, (span.begin, span.end), 0)
     reasons = tuple(_uncertainties(usage, rule, span))
     if reasons:
-        low = _period_cost(usage, rule, (span.certain_begin, span.certain_end), period, -1)
-        high = _period_cost(usage, rule, (span.earliest, span.latest), period, 1)
-        low = 0 if usage.why_maybe_less or rule.why_maybe_free(usage, span.shortest_run) else low
-    return Charge(
-        usage, billed_us, low, amount, high, _list_cost(usage, billed_us, amount), 0, reasons if low != high else ()
-    )
+        low = _rate_intervals(usage, rule, (span.certain_begin, span.certain_end), -1)
+        high = _rate_intervals(usage, rule, (span.earliest, span.latest), 1)
+        low = [] if usage.why_maybe_less or rule.why_maybe_free(usage, span.shortest_run) else low
+    return _CostBounds(low, amount, high, reasons)
 
 
 def _uncertainties(usage: Usage, rule: Rule, span: BilledSpan) -> Iterator[str]:
@@ -223,23 +227,17 @@ def _uncertainties(usage: Usage, rule: Rule, span: BilledSpan) -> Iterator[str]:
         yield why_maybe_free
 
 
-def _period_cost(usage: Usage, rule: Rule, span: tuple[int, int], period: PeriodBounds, bound: int) -> int:
-    """Return the exact amount of an interval; `bound` -1 takes the lowest price that may have held, 1 the highest."""
-    total_cost = 0
-    for begin, end, nanos in price_pieces(usage, *span, bound):
-        first, last = period.clip(begin, end)
-        if first < last:
-            total_cost += nanos * scaled_duration(usage.per, rule, first, last, bound)
-    return usage.quantity * total_cost
+def _length_within(begin: int, end: int, period: tuple[int, int]) -> int:
+    return max(0, min(end, period[1]) - max(begin, period[0]))
 
 
-def _traffic_charge(usage: Usage, rule: Rule, period: PeriodBounds) -> Charge:
+def _traffic_charge(usage: Usage, rule: Rule, period: tuple[int, int]) -> Charge:
     """Charge traffic at the time of its reading.
 
     The counter includes traffic inside the region, so the amount is an upper bound.
     """
     billed_at_us = _traffic_billed_at_us(usage)
-    is_inside = period.length(billed_at_us, billed_at_us + 1)
+    is_inside = _length_within(billed_at_us, billed_at_us + 1, period)
     if not usage.segments:
         return Charge(usage, 0, 0, 0, 0, None, is_inside, (f"no price is known for {usage.what}",) * is_inside)
     amount = _traffic_cost(usage, rule) * is_inside

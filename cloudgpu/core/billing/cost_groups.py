@@ -24,7 +24,7 @@ from cloudgpu.core.billing.charges import (
 )
 from cloudgpu.core.model.facts import ChargeNote
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Resource, Usage
+from cloudgpu.core.model.usage import EndedUsage, Resource, Usage
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import from_iso, iso, periods
 
@@ -101,9 +101,6 @@ class CostTotals:
 def is_failed(machine: Machine) -> bool:
     """Say whether a launch was refused, created no machine, or created one that never came up and was removed."""
     return bool(machine.launch_failed) or machine.launch_status in ("refused", "void")
-
-
-EndedUsage = tuple[str, Usage]  # (machine id, an ended usage)
 
 
 class Grouping(StrEnum):

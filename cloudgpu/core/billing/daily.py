@@ -12,23 +12,20 @@ from typing import NamedTuple
 
 from cloudgpu.core.billing.charges import CostTimeline, cost_timeline
 from cloudgpu.core.billing.cost_groups import Grouping, with_full_names
-from cloudgpu.core.billing.rates import RateInterval
 from cloudgpu.core.billing.rules import (
-    EPOCH,
+    FAR_FUTURE_US,
     MAX_CLOCK_DIFFERENCE_US,
-    MICRO,
     PARTS_PER_NANO_HOUR,
+    RateInterval,
     Rule,
     in_months,
+    parse_us,
     rule_of,
     to_us,
 )
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Usage
-from cloudgpu.core.values.times import periods
-
-EndedUsage = tuple[str, Usage]  # (machine id, an ended usage)
-_FAR_FUTURE = 2**62
+from cloudgpu.core.model.usage import EndedUsage, Usage
+from cloudgpu.core.values.times import EPOCH, MICRO, periods
 
 
 class CostRange(NamedTuple):
@@ -112,7 +109,7 @@ def daily_of(
     """Return what these machines and their usages (`timed_usages`) cost on each day of `zone`: as `daily` does."""
     by_id = {machine.id: machine for machine in with_full_names(list(machines), Grouping.PROJECT)}
     first = 0 if since is None else to_us(since)
-    last = _FAR_FUTURE if until is None else to_us(until)
+    last = FAR_FUTURE_US if until is None else to_us(until)
     intervals_by_project: defaultdict[str, _ProjectIntervals] = defaultdict(_ProjectIntervals)
     without_price: dict[str, None] = {}
     for machine_id, resource, timeline in usages:
@@ -130,14 +127,14 @@ def timeline_of(usage: Usage, now: int) -> CostTimeline:
     may_be_range = may_be_range or bool(usage.maybe_until or usage.maybe_since)
     if may_be_range or usage.continues or usage.why_maybe_less or usage.sure_from:
         return cost_timeline(usage, now)
-    begin = _parse_us(usage.begin)
+    begin = parse_us(usage.begin)
     rule = rule_of(usage.provider, market, resource, usage.licence)
-    run = max(0, (now if usage.end is None else _parse_us(usage.end)) - begin)
+    run = max(0, (now if usage.end is None else parse_us(usage.end)) - begin)
     billed_us = rule.billed_us(run, interrupted=False)
     is_uncertain = rule.maybe_granularity_us or rule.maybe_minimum_us
     if is_uncertain and rule.max_billed_us(run, interrupted=False) != billed_us:
         return cost_timeline(usage, now)
-    if market == "spot" and resource == "instance" and _parse_us(segments[0].at) > begin + MAX_CLOCK_DIFFERENCE_US:
+    if market == "spot" and resource == "instance" and parse_us(segments[0].at) > begin + MAX_CLOCK_DIFFERENCE_US:
         return cost_timeline(usage, now)
     if usage.per == "hour":
         return _by_hours(usage, begin, begin + billed_us) or cost_timeline(usage, now)
@@ -156,7 +153,7 @@ def _by_hours(usage: Usage, begin: int, end: int) -> CostTimeline | None:
     for segment in segments[1:]:
         if segment.maybe_from is not None:
             return None
-        changes_at = min(end, max(begin, _parse_us(segment.at)))
+        changes_at = min(end, max(begin, parse_us(segment.at)))
         intervals.append((at, changes_at, rate))
         at, rate = changes_at, segment.nanos * price_factor
     intervals.append((at, end, rate))
@@ -174,12 +171,6 @@ def _by_months(begin: int, end: int, nanos: int, rule: Rule) -> CostTimeline:
     low = [(first, last, nanos * (PARTS_PER_NANO_HOUR // max(hours, maybe_hours))) for first, last, hours in months]
     high = [(first, last, nanos * (PARTS_PER_NANO_HOUR // min(hours, maybe_hours))) for first, last, hours in months]
     return CostTimeline(begin, end, low, amount, high)
-
-
-def _parse_us(text: str) -> int:
-    """Return a ledger time, which is UTC, as whole microseconds since 1970."""
-    since = datetime.fromisoformat(text) - EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 @dataclass(slots=True)

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 
 from cloudgpu.core.billing.charges import Charge, billed_span, charge
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage
-from cloudgpu.core.values.times import from_iso
-
-HOUR = timedelta(hours=1)
+from cloudgpu.core.values.times import HOUR, from_iso
 
 
 class BurnPart(StrEnum):

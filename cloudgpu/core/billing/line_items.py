@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import pairwise
 
@@ -13,10 +13,8 @@ from cloudgpu.core.billing.charges import Charge, MachineCharge, billed_span, bi
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import from_iso
+from cloudgpu.core.values.times import DAY, MICRO, from_iso
 
-DAY = timedelta(days=1)
-_MICRO = timedelta(microseconds=1)
 _EXACT_BASES = ("quoted", "listed", "measured", "setting")  # a price with such a basis is certain
 
 
@@ -77,7 +75,7 @@ def line_items(
 
 
 def _charge(usage: Usage, now: datetime, begin: datetime, end: datetime) -> Charge:
-    since = max(begin, end - _MICRO) if usage.resource is Resource.TRAFFIC else begin  # counted at its end, all at once
+    since = max(begin, end - MICRO) if usage.resource is Resource.TRAFFIC else begin  # counted at its end, all at once
     return charge(usage, now, since=since, until=end)
 
 
@@ -87,8 +85,8 @@ def _pieces(
     """Cut a usage, within a period, at the midnights of UTC, where its price changed and where the job changed."""
     begin, end = billed_span(usage, now)
     if usage.resource is Resource.TRAFFIC:
-        end = max(from_iso(usage.end) if usage.end else begin, begin + _MICRO)
-        yield max(begin, _midnight(end - _MICRO)), end
+        end = max(from_iso(usage.end) if usage.end else begin, begin + MICRO)
+        yield max(begin, _midnight(end - MICRO)), end
         return
     begin, end = max(begin, since or begin), min(end, until or end)
     changes = (from_iso(segment.at) for segment in usage.segments[1:])
@@ -113,7 +111,7 @@ def _item(
     (begin, end), use = piece, charge.usage
     price = _price_at(use, begin)
     is_free = price is not None and price.nanos > 0 and not charge.high
-    until = end if use.resource is Resource.TRAFFIC else begin + charge.billed_us * _MICRO
+    until = end if use.resource is Resource.TRAFFIC else begin + charge.billed_us * MICRO
     return LineItem(
         machine=machine,
         begin=begin,

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cloudgpu.core.billing.charges import max_cost_intervals, max_cost_to_the_end
-from cloudgpu.core.billing.rules import EPOCH, MICRO, PARTS_PER_NANO_HOUR, Rule, in_months, parse_us, rule_of
+from cloudgpu.core.billing.rules import PARTS_PER_NANO_HOUR, RateInterval, Rule, in_months, parse_us, rule_of
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.model.records import RateRecord
 from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import iso
+from cloudgpu.core.values.times import EPOCH, MICRO, iso
 
 MONTH_H = 730  # hours in a month, as the clouds' own price pages count
 
@@ -70,9 +70,6 @@ class Rate:
         }
 
 
-RateInterval = tuple[int, int, int]
-
-
 def billed_intervals(usage: Usage, now: int) -> list[RateInterval]:
     """Return the maximal cost of a usage up to `now`, as `charges.max_cost_intervals` does, but faster."""
     if not has_one_price(usage) or usage.maybe_since:
@@ -102,32 +99,40 @@ def has_one_price(usage: Usage) -> bool:
     return is_simple and usage.resource != "traffic" and (usage.market != "spot" or usage.resource != "instance")
 
 
+HOURLY = 0  # the unit of a price per hour: see `unit_of`
+_LONGEST_MONTH = 31 * 24
+
+
+def unit_of(per: str, rule: Rule) -> int:
+    """Return the unit of a price as a number: 0 is an hour, N > 0 a month of N hours, N < 0 a calendar month.
+
+    A calendar month counts as at most -N hours.
+    """
+    if per == "hour":
+        return HOURLY
+    return -(rule.maybe_month_hours or _LONGEST_MONTH) if rule.month_hours is None else rule.month_hours
+
+
+def flow_intervals(unit: int, begin: int, end: int, nanos: int) -> list[RateInterval]:
+    """Return a flow as rate intervals, cut at the months where its unit is one of the calendar."""
+    if begin >= end:
+        return []
+    if unit == HOURLY:
+        return [(begin, end, nanos * PARTS_PER_NANO_HOUR)]
+    if unit > HOURLY:
+        return [(begin, end, nanos * (PARTS_PER_NANO_HOUR // unit))]
+    return [
+        (first, last, nanos * (PARTS_PER_NANO_HOUR // min(hours, -unit)))
+        for first, last, hours in in_months(begin, end)
+    ]
+
+
 def rate_intervals(begin: int, end: int, nanos: int, per: str, rule: Rule) -> list[RateInterval]:
     """Return the intervals of `nanos` per hour or month (`per`) from `begin` to `end`.
 
     Where a month's length is uncertain, the shortest counts, as it costs most.
     """
-    if begin >= end:
-        return []
-    if per == "hour":
-        return [(begin, end, nanos * PARTS_PER_NANO_HOUR)]
-    if rule.month_hours is not None:
-        return [(begin, end, nanos * (PARTS_PER_NANO_HOUR // rule.month_hours))]
-    least = rule.maybe_month_hours or 31 * 24
-    return [
-        (first, last, nanos * (PARTS_PER_NANO_HOUR // min(hours, least)))
-        for first, last, hours in in_months(begin, end)
-    ]
-
-
-def intervals_cost(intervals: Iterable[RateInterval], begin: int, end: int) -> int:
-    """Return what rate intervals cost within [begin, end), in exact parts."""
-    total = 0
-    for first, last, rate in intervals:
-        first, last = max(first, begin), min(last, end)  # noqa: PLW2901  (the inner loop of every admission)
-        if first < last:
-            total += (last - first) * rate
-    return total
+    return flow_intervals(unit_of(per, rule), begin, end, nanos)
 
 
 def most_expensive_window(intervals: Iterable[RateInterval], length: int, begin: int, end: int) -> tuple[int, int]:

@@ -9,11 +9,11 @@ from itertools import chain
 from typing import cast
 
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.rates import RateInterval, billed_intervals, from_us, intervals_cost, most_expensive_window
-from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
+from cloudgpu.core.billing.rates import billed_intervals, flow_intervals, from_us, most_expensive_window
+from cloudgpu.core.billing.rules import FAR_FUTURE_US, PARTS_PER_NANO, RateInterval, intervals_cost, to_us
 from cloudgpu.core.budgets.budget import Budget, current_period, earliest_relevant
 from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of, with_price
-from cloudgpu.core.budgets.exposure import Exposure, exact_cost, flow_intervals
+from cloudgpu.core.budgets.exposure import Exposure, exact_cost
 from cloudgpu.core.model.machine import BudgetedMachine, Machine, command_name, existing_volumes
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import HOUR_MICROS, Money
@@ -21,7 +21,6 @@ from cloudgpu.core.values.times import Period, periods
 
 BilledUsages = Iterable[tuple[str, Usage | list[RateInterval]]]  # (machine id, a usage or its rate intervals)
 EndedUsages = Callable[[datetime | None], BilledUsages]  # the usages that ended since a time (None: all)
-FAR_FUTURE = 2**62  # microseconds; later than any time that can be written
 
 
 @dataclass(slots=True)
@@ -32,7 +31,7 @@ class BudgetSums:
     (a node's cluster); the keys of `price_assumptions` are sentences on prices that are assumed.
     `since` is when its period begins, in microseconds since 1970. Of a budget without a period, `ended_total` is what
     the ended usages with a stored sum have cost at most, in exact parts. Costs of exposures are flows, (unit, begin,
-    end) -> nano-dollars per unit (`exposure.unit_of`), in the past and in the future: there a begin of None is now, an
+    end) -> nano-dollars per unit (`rates.unit_of`), in the past and in the future: there a begin of None is now, an
     end of None the end of the forecast. `planned_end` is the latest of all machines (`Commitments.planned_end`).
     """
 
@@ -435,7 +434,7 @@ def _sums_within(
     """
     begin, end = to_us(within.begin), to_us(within.end)
     end_of_endless = horizon or end
-    spent = sums.ended_total + sums.spent_within(begin, FAR_FUTURE if endless else end)
+    spent = sums.ended_total + sums.spent_within(begin, FAR_FUTURE_US if endless else end)
     running = sums.committed_within(begin, end, now, end_of_endless)
     requested = sum(intervals_cost(commitment.intervals(now, end_of_endless), begin, end) for commitment in commitments)
     fits = not (requested or request_costs) or spent + running + requested <= sums.budget.limit.nanos * PARTS_PER_NANO

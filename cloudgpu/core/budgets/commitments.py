@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cloudgpu.core.billing.rates import RateInterval, rate_intervals
-from cloudgpu.core.billing.rules import Rule, parse_us, rule_of
+from cloudgpu.core.billing.rates import rate_intervals
+from cloudgpu.core.billing.rules import RateInterval, Rule, parse_us, rule_of
 from cloudgpu.core.model.facts import AttachedCost, Retained
 from cloudgpu.core.model.machine import BudgetedMachine, account_key, may_be_running, not_none
 from cloudgpu.core.model.usage import Per, PriceInterval, Usage

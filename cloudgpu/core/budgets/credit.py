@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from cloudgpu.core.alerts.alerts import Finding
+from cloudgpu.core.billing.rates import MONTH_H
 from cloudgpu.core.model.account import PrepaidCredit
 from cloudgpu.core.model.machine import Machine, PlannedLaunch, may_be_running, sync_subject_of
 from cloudgpu.core.model.records import CreditRecord
@@ -19,7 +20,6 @@ from cloudgpu.core.values.times import duration_text, from_iso, iso
 from cloudgpu.errors import BudgetRefused
 
 WARN_BEFORE = timedelta(hours=24)  # before the credit is used up, its payer is alerted
-MONTH_HOURS = 730  # in the month of a monthly price
 TOPIC = "credit"
 MAX_CREDITS = 8  # accounts in the event of a reaper run
 MAX_DURATION = timedelta(days=36525)  # longer durations are cut, so that their end is a valid date
@@ -79,7 +79,7 @@ def _hourly(machine: Machine | PlannedLaunch) -> int:
     may_run = may_be_running(machine)
     compute = machine.price.nanos_per_hour if may_run and machine.price is not None else 0
     costs = [one for one in machine.attached_costs or () if (one.running if may_run else one.kept)]
-    return compute + sum(-(-(cost.nanos_per_month or 0) // MONTH_HOURS) for cost in costs)
+    return compute + sum(-(-(cost.nanos_per_month or 0) // MONTH_H) for cost in costs)
 
 
 def hourly_spend(credit: PrepaidCredit, machines: Iterable[Machine]) -> Money:

@@ -11,28 +11,22 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple, NoReturn
 
-from cloudgpu.core.billing.rates import RateInterval, from_us, has_one_price
-from cloudgpu.core.billing.rules import PARTS_PER_NANO_HOUR, Rule, in_months, parse_us, price_pieces, rule_of
+from cloudgpu.core.billing.rates import HOURLY, from_us, has_one_price, unit_of
+from cloudgpu.core.billing.rules import (
+    DAY_US,
+    FAR_FUTURE_US,
+    PARTS_PER_NANO_HOUR,
+    in_months,
+    parse_us,
+    price_pieces,
+    rule_of,
+)
 from cloudgpu.core.budgets.commitments import OVERDUE_US, Prices, SubstitutePrice, commitments_of
 from cloudgpu.core.model.machine import BudgetedMachine, Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.policies.guards import safeguards_of
-from cloudgpu.core.values.money import HOUR_MICROS
 
-HOURLY = 0  # the unit of a price per hour: see `unit_of`
-_LONGEST_MONTH = 31 * 24
-_DAY = 24 * HOUR_MICROS
 _FIRST_YEAR = 1970
-
-
-def unit_of(per: str, rule: Rule) -> int:
-    """Return the unit of a price as a number: 0 is an hour, N > 0 a month of N hours, N < 0 a calendar month.
-
-    A calendar month counts as at most -N hours.
-    """
-    if per == "hour":
-        return HOURLY
-    return -(rule.maybe_month_hours or _LONGEST_MONTH) if rule.month_hours is None else rule.month_hours
 
 
 def exact_cost(unit: int, begin: int, end: int) -> int:
@@ -46,30 +40,16 @@ def exact_cost(unit: int, begin: int, end: int) -> int:
     return _cost_since_1970(end, -unit) - _cost_since_1970(begin, -unit)
 
 
-def flow_intervals(unit: int, begin: int, end: int, nanos: int) -> list[RateInterval]:
-    """Return a flow as rate intervals, cut at the months where its unit is one of the calendar."""
-    if begin >= end:
-        return []
-    if unit == HOURLY:
-        return [(begin, end, nanos * PARTS_PER_NANO_HOUR)]
-    if unit > HOURLY:
-        return [(begin, end, nanos * (PARTS_PER_NANO_HOUR // unit))]
-    return [
-        (first, last, nanos * (PARTS_PER_NANO_HOUR // min(hours, -unit)))
-        for first, last, hours in in_months(begin, end)
-    ]
-
-
 def _cost_since_1970(moment: int, month_hours: int) -> int:
     """Return what a nano-dollar a month of the calendar costs from 1970 up to a moment, in exact parts."""
-    begin, cost, rate = _month(*_month_of(moment // _DAY), month_hours)
+    begin, cost, rate = _month(*_month_of(moment // DAY_US), month_hours)
     return cost + (moment - begin) * rate
 
 
 @cache
 def _month_of(day: int) -> tuple[int, int]:
     """Return year and month of a day of UTC; days are counted from 1970 on."""
-    moment = from_us(day * _DAY)
+    moment = from_us(day * DAY_US)
     return moment.year, moment.month
 
 
@@ -95,13 +75,12 @@ def _year(year: int, month_hours: int) -> tuple[int, int]:
 
 def _next_start(begin: int, cost: int, month_hours: int) -> tuple[int, int, int]:
     """Return when the month that begins there ends, the cost up to then, and the cost of a microsecond of it."""
-    _, end, hours = next(in_months(begin, begin + 32 * _DAY))
+    _, end, hours = next(in_months(begin, begin + 32 * DAY_US))
     rate = PARTS_PER_NANO_HOUR // min(hours, month_hours)
     return end, cost + (end - begin) * rate, rate
 
 
 _LONG_AGO = 0  # microseconds since 1970, before the end of every lease
-_NEVER = 2**62  # microseconds; later than any time that can be written
 # The docstring of `Exposure` says what these hold.
 _Items = list[tuple[int, int, int | None, bool]]
 _Lengths = tuple[tuple[int, int, int], ...]
@@ -264,8 +243,11 @@ def _billed_parts(usage: Usage) -> tuple[int, _Lengths, list[_Part]]:
     elif usage.maybe_since:
         first = min(begin, parse_us(usage.maybe_since or ""))
         lengths = [(begin, rule.granularity_us, rule.minimum_us), *((first, *one) for one in upper_bounds)]
-    pieces = [piece for piece in price_pieces(usage, first, _NEVER, 1) if piece[0] < piece[1]]
-    parts = [(usage.quantity * nanos, begins, None if ends == _NEVER else ends, unit) for begins, ends, nanos in pieces]
+    pieces = [piece for piece in price_pieces(usage, first, FAR_FUTURE_US, 1) if piece[0] < piece[1]]
+    parts = [
+        (usage.quantity * nanos, begins, None if ends == FAR_FUTURE_US else ends, unit)
+        for begins, ends, nanos in pieces
+    ]
     return begin, tuple(lengths), parts
 
 

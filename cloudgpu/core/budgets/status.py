@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.rates import time_until_limit
-from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
-from cloudgpu.core.budgets.admission import FAR_FUTURE, BudgetSums, period_sums
+from cloudgpu.core.billing.rules import FAR_FUTURE_US, PARTS_PER_NANO, to_us
+from cloudgpu.core.budgets.admission import BudgetSums, period_sums
 from cloudgpu.core.budgets.budget import Action, Budget, current_period
 from cloudgpu.core.budgets.commitments import Commitments
 from cloudgpu.core.values.money import HOUR_MICROS, Money
@@ -64,8 +64,8 @@ def status_of(counted_sums: BudgetSums, todays_sums: BudgetSums, now: datetime) 
     """Return a budget's status by its sums at the counted prices and at today's."""
     budget, now_us = counted_sums.budget, to_us(now)
     period = current_period(budget, now)
-    begin, end = (to_us(period.begin), to_us(period.end)) if period else (0, FAR_FUTURE)
-    spent = counted_sums.ended_total + counted_sums.spent_within(begin, FAR_FUTURE if budget.period.days else end)
+    begin, end = (to_us(period.begin), to_us(period.end)) if period else (0, FAR_FUTURE_US)
+    spent = counted_sums.ended_total + counted_sums.spent_within(begin, FAR_FUTURE_US if budget.period.days else end)
     burn = todays_sums.hourly_burn(now_us)
     remaining, period_end = (
         budget.limit.nanos * PARTS_PER_NANO - spent,

@@ -18,8 +18,9 @@ from datetime import datetime, timedelta
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Literal
 
+from cloudgpu.core.billing.rates import HOURLY
 from cloudgpu.core.billing.rules import to_us
-from cloudgpu.core.budgets.exposure import HOURLY, Exposure
+from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job
 from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.spot.known_availability import SAME_TRY_H, resolve_wait, retry_after_h

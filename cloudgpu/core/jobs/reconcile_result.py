@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from cloudgpu.core.billing.rules import GB
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.errors import CloudgpuError
 
 REQUEUE_SOON, REQUEUE_LATER = timedelta(seconds=5), timedelta(minutes=1)
-GB = 10**9
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,13 @@ from cloudgpu.core.billing.assignments import UNASSIGNED, Assignment, Assignment
 from cloudgpu.core.billing.charges import charge, money
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
+from cloudgpu.core.model.usage import EndedUsage, Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 
 BASIS = "setting"  # of the price of a tariff
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 SHARED, IDLE = "shared", "idle"  # keys besides job ids, which begin with `job-`
-EndedUsage = tuple[str, Usage]  # (machine id, an ended usage)
 Visit = tuple[datetime, datetime | None, str]  # (begin, end or None, job id): a job was on a machine
 
 

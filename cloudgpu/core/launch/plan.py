@@ -32,7 +32,6 @@ from cloudgpu.core.values.money import Money, charge
 from cloudgpu.core.values.times import epoch_text, iso
 from cloudgpu.errors import NoCapacity
 
-HOUR = timedelta(hours=1)
 # Texts of the safeguards that a plan lists: what ends a machine that nobody ends.
 REPORTS_ONLY = "the agent on the machine, which reports whether it is used, and cannot end billing"
 OWN_TIMER = "its own timer, a process on the same computer (renew-until)"

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cloudgpu.core.billing.rules import GB
 from cloudgpu.core.model.offers import TrafficPrices
 from cloudgpu.core.values.money import Money
-
-GB = 10**9  # bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,9 @@ class Usage(NamedTuple):
     maybe_since: str | None = None
 
 
+EndedUsage = tuple[str, Usage]  # (machine id, an ended usage)
+
+
 def usage_of_record(record: Mapping[str, Any]) -> Usage:
     """Return the usage of a JSON record, whose keys are the fields of `Usage`.
 

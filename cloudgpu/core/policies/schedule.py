@@ -13,8 +13,10 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from cloudgpu.core.values.times import DAY
+
 EVERY_DAY = frozenset(range(7))
-_DAY, _SECOND = timedelta(days=1), timedelta(seconds=1)
+_SECOND = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def _off_period_end(schedule: Schedule, now: datetime) -> datetime | None:
         return None
     weekday, end_time = schedule.until
     end_schedule, off_date = replace(schedule, off=end_time), off.astimezone(ZoneInfo(schedule.tz)).date()
-    days = (off_date + count * _DAY for count in range(8))
+    days = (off_date + count * DAY for count in range(8))
     end = next(end for day in days if day.weekday() == weekday and (end := _off_on(end_schedule, day)) > off)
     return end if now < end else None
 
@@ -95,7 +97,7 @@ def _days(schedule: Schedule, now: datetime, step: int) -> Iterator[date]:
     local = now.astimezone(ZoneInfo(schedule.tz)).date()
     for count in range(-1, 7 * (len(schedule.excepted_dates) + 2)):
         try:
-            day = local + step * count * _DAY
+            day = local + step * count * DAY
         except OverflowError:  # the years 1 and 9999
             return
         if day.weekday() in schedule.days and day not in schedule.excepted_dates:

@@ -16,9 +16,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.policies.policy import Policy
 from cloudgpu.core.reaper.replay import RecordedHistory, ReplayedEnd, Run, replay, seconds_covered
-from cloudgpu.core.values.times import from_iso, iso
-
-_MOMENT = timedelta(microseconds=1)
+from cloudgpu.core.values.times import MICRO, from_iso, iso
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +178,7 @@ def _bill(uses: Sequence[Usage], gaps: Sequence[tuple[datetime, datetime]], sinc
 def _minimum_charge(uses: Sequence[Usage], at: datetime, until: datetime) -> Amount:
     """Return what starting the machine at `at` is billed at least, by its provider's rule."""
     running = [use for use in uses if from_iso(use.begin) <= at <= _end(use, until)]
-    return add_results(_amount(charge(_part(use, at, at + _MOMENT), until)) for use in running)
+    return add_results(_amount(charge(_part(use, at, at + MICRO), until)) for use in running)
 
 
 def _amount(charge: Charge) -> Amount:

@@ -19,8 +19,7 @@ from itertools import chain
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.billing.charges import CostTimeline
 from cloudgpu.core.billing.daily import CostRange
-from cloudgpu.core.billing.rates import RateInterval, intervals_cost
-from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
+from cloudgpu.core.billing.rules import FAR_FUTURE_US, PARTS_PER_NANO, SECOND_US, RateInterval, intervals_cost, to_us
 from cloudgpu.core.events.log import EventSummary
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Usage
@@ -250,11 +249,9 @@ def _by_idle_time(machine: Machine, end: datetime) -> str | None:
     return Rule.IDLE if last and end - from_iso(last) >= _UNUSED_BEFORE_END else None
 
 
-FOREVER = 2**62
-_SECOND = 1_000_000
-
-
-def idle_cost(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 0, until: int = FOREVER) -> CostRange:
+def idle_cost(
+    hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 0, until: int = FAR_FUTURE_US
+) -> CostRange:
     """Return what a machine (its `runs`) cost for the time in which it was idle, in exact parts.
 
     The `hours` are of [`since`, `until`), microseconds since 1970.
@@ -277,7 +274,7 @@ def idle_cost(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 
     low = middle = high = 0
     for hour, least, exact, most in zip(idle_hours, low_amounts, amounts, high_amounts, strict=True):
         gpu, used, idle, unknown = (
-            round(seconds * _SECOND) for seconds in (hour.gpu_s, hour.used_s, hour.idle_s, hour.unknown_s)
+            round(seconds * SECOND_US) for seconds in (hour.gpu_s, hour.used_s, hour.idle_s, hour.unknown_s)
         )
         billed = max(1, gpu + used + idle + unknown)
         low += least * idle // billed

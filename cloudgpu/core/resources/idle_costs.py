@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cloudgpu.core.billing.forecast import BurnPart, OngoingUsage, open_usages
+from cloudgpu.core.billing.rates import MONTH_H
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import Money
-
-MONTH_HOURS = 730  # of a price per hour, as the clouds' own price pages count a month
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ def _per_month(ongoing: OngoingUsage) -> Money | None:
     if not usage.segments:
         return None
     nanos = usage.quantity * usage.segments[-1].nanos
-    return Money(nanos * MONTH_HOURS if usage.per is Per.HOUR else nanos)
+    return Money(nanos * MONTH_H if usage.per is Per.HOUR else nanos)
 
 
 def _why(machine: Machine, resource: Resource) -> str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import cache
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DAY, HOUR, MICRO = timedelta(days=1), timedelta(hours=1), timedelta(microseconds=1)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # seconds
 _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?[smhdw])+")
 _DATE = re.compile(r"(20\d\d)(?:-(\d\d))?(?:-(\d\d))?")
@@ -53,7 +54,7 @@ def minute_text(text: str) -> str:
 
 def epoch_text(moment: datetime) -> str:
     """Return a time as tags hold it: whole seconds since 1970, as text."""
-    return str((moment - _EPOCH) // timedelta(seconds=1))  # a float would round the last microseconds up
+    return str((moment - EPOCH) // timedelta(seconds=1))  # a float would round the last microseconds up
 
 
 def from_epoch(text: str) -> datetime:
@@ -87,7 +88,6 @@ def duration_text(duration: timedelta | float) -> str:
     return sign + (" ".join(parts[:2]) or "0s")
 
 
-DAY = timedelta(days=1)
 PERIOD_KINDS = ("day", "week", "month")
 
 

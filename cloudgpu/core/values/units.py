@@ -9,17 +9,15 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.values.money import NANOS_PER_USD, Money
+from cloudgpu.core.values.times import HOUR, MICRO
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
 
-_MICROSECOND = timedelta(microseconds=1)
-_HOUR = timedelta(hours=1) // _MICROSECOND
-
 
 def hours(duration: timedelta) -> Fraction:
     """Return a duration in hours, exact."""
-    return Fraction(duration // _MICROSECOND, _HOUR)
+    return Fraction(duration // MICRO, HOUR // MICRO)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from cloudgpu.core.billing.rates import RateInterval
+    from cloudgpu.core.billing.rules import RateInterval
     from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.core.team.rights import Role
     from cloudgpu.ledger.log.head import MoveMark

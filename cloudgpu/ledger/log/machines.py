@@ -12,7 +12,7 @@ from cloudgpu.core.model.usage import Usage, usage_of_record
 from cloudgpu.ledger.log.lines import LastLine, last_line
 
 if TYPE_CHECKING:
-    from cloudgpu.core.billing.rates import RateInterval
+    from cloudgpu.core.billing.rules import RateInterval
     from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.ledger.log.sql import Connection
 

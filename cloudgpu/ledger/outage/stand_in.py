@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
-    from cloudgpu.core.billing.rates import RateInterval
+    from cloudgpu.core.billing.rules import RateInterval
     from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.ledger.log.base import Ledger, LedgerCopy, View
     from cloudgpu.ledger.log.head import MoveMark

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
 
-from cloudgpu.core.advice.break_even import MICRO
 from cloudgpu.core.advice.compare import Case, CaseCosts, OwnMachineWork, RentedMachine, gpu_seconds_by_day
 from cloudgpu.core.advice.desktop import ownership_cost
 from cloudgpu.core.values.money import HOUR_MICROS, ZERO, Money, usd
-from cloudgpu.core.values.times import iso
+from cloudgpu.core.values.times import MICRO, iso
 from cloudgpu.views.advice.compare_basis import assumptions, cautions, desktop_document
 from cloudgpu.views.advice.compare_sentences import AmountFormat, own_machines_sentence, sentence
 from cloudgpu.views.plans import price_document

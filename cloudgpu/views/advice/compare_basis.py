@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.advice.break_even import DAY
 from cloudgpu.core.advice.compare import Case, gpu_seconds_by_day
 from cloudgpu.core.advice.desktop import YEAR, Depreciation
 from cloudgpu.core.catalog.gpus import RatioBasis
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.naming import first_few
+from cloudgpu.core.values.times import DAY
 from cloudgpu.views.advice.compare_sentences import count_text, hours_text, pace_name
 
 if TYPE_CHECKING:

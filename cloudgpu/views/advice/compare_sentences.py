@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.advice.break_even import DAY
 from cloudgpu.core.advice.compare import Case, CaseCosts, History, OwnMachineWork
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, OwnershipCost
 from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.core.values.money import ZERO, Money, usd
 from cloudgpu.core.values.naming import NUMBER_WORDS, counted
+from cloudgpu.core.values.times import DAY
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency

@@ -7,12 +7,13 @@ from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 
-from cloudgpu.core.advice.break_even import DAY, FIRST_HOUR, MAX_HORIZON
+from cloudgpu.core.advice.break_even import FIRST_HOUR, MAX_HORIZON
 from cloudgpu.core.advice.desktop import USED_LOSS, USED_SHARE, YEAR, Depreciation, Desktop
 from cloudgpu.core.advice.rent_or_buy import MONTH, Bound, Calculation, RentOrBuyResult, costs_after
 from cloudgpu.core.catalog.gpus import RatioBasis
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import DAY
 from cloudgpu.core.values.units import hours
 
 CENT_NANOS = 10_000_000

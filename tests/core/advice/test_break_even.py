@@ -10,8 +10,6 @@ from fractions import Fraction
 from hypothesis import Phase, assume, given, settings, strategies as st
 
 from cloudgpu.core.advice.break_even import (
-    DAY,
-    MICRO,
     CostPoint,
     SpendRate,
     Start,
@@ -24,6 +22,7 @@ from cloudgpu.core.advice.break_even import (
 )
 from cloudgpu.core.advice.desktop import YEAR, Depreciation, ownership_cost
 from cloudgpu.core.values.money import NANOS_PER_USD, ZERO, Money
+from cloudgpu.core.values.times import DAY, MICRO
 from cloudgpu.core.values.units import Power
 from tests.core.owning import EXAMPLE, desktops, usd
 from tests.examples import some

@@ -10,9 +10,9 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cloudgpu.core.advice.break_even import DAY
 from cloudgpu.core.advice.desktop import YEAR, Depreciation, desktops_needed, ownership_cost, with_depreciation, years
 from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.times import DAY
 from cloudgpu.core.values.units import Energy, Power, Tariff
 from tests.core.owning import EXAMPLE, desktops
 from tests.examples import some

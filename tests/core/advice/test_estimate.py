@@ -11,7 +11,6 @@ from hypothesis import given, settings, strategies as st
 
 from cloudgpu.core.advice.desktop import Committed, Term, percent_off
 from cloudgpu.core.advice.estimate import (
-    DAY_US,
     MONTH_US,
     YEAR_US,
     AttachedCostEstimate,
@@ -31,6 +30,7 @@ from cloudgpu.core.advice.estimate import (
     use_of_job,
 )
 from cloudgpu.core.billing.rates import Rate
+from cloudgpu.core.billing.rules import DAY_US
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, ListedPrice
 from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price
 from cloudgpu.core.model.usage import Per, Resource

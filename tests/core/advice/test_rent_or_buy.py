@@ -8,10 +8,10 @@ from fractions import Fraction
 
 import pytest
 
-from cloudgpu.core.advice.break_even import DAY
 from cloudgpu.core.advice.desktop import YEAR
 from cloudgpu.core.advice.rent_or_buy import MONTH, RentOrBuyCase, costs_after, evaluate_case, milestones, round_days
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import DAY
 from tests.core.owning import EXAMPLE
 
 PUBLISHED = RentOrBuyCase(EXAMPLE, Money.usd("2.14"), Fraction(15, 100), Fraction(1))

@@ -10,8 +10,7 @@ from hypothesis import given, settings, strategies as st
 from cloudgpu.core.billing.charges import charge, cost_timeline
 from cloudgpu.core.billing.cost_groups import CostQuery, Grouping, costs
 from cloudgpu.core.billing.daily import CostRange, daily, timeline_of
-from cloudgpu.core.billing.rates import intervals_cost
-from cloudgpu.core.billing.rules import PARTS_PER_NANO, to_us
+from cloudgpu.core.billing.rules import PARTS_PER_NANO, intervals_cost, to_us
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.times import from_iso
 from tests.core.billing.test_rate_timeline import uses as any_uses

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, strategies as st
 
 from cloudgpu.core.billing.charges import charge
-from cloudgpu.core.billing.rates import billed_intervals, from_us, intervals_cost, most_expensive_window, rate_intervals
-from cloudgpu.core.billing.rules import rule_of, to_us
+from cloudgpu.core.billing.rates import billed_intervals, from_us, most_expensive_window, rate_intervals
+from cloudgpu.core.billing.rules import intervals_cost, rule_of, to_us
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.times import iso
 

@@ -9,7 +9,8 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.billing.rates import intervals_cost, time_until_limit
+from cloudgpu.core.billing.rates import time_until_limit
+from cloudgpu.core.billing.rules import intervals_cost
 from cloudgpu.core.budgets.admission import budget_sums
 from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, LimitCurrency, Scope, budgets_of
 from cloudgpu.core.budgets.commitments import Prices, SubstitutePrice

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from cloudgpu.core.billing.charges import billed_until, max_cost_intervals
-from cloudgpu.core.billing.rates import billed_intervals, ended_intervals, intervals_cost, rate_intervals
-from cloudgpu.core.billing.rules import rule_of, to_us
+from cloudgpu.core.billing.rates import billed_intervals, ended_intervals, flow_intervals, rate_intervals, unit_of
+from cloudgpu.core.billing.rules import intervals_cost, rule_of, to_us
 from cloudgpu.core.budgets.admission import BudgetSums, admission_request, budget_sums
 from cloudgpu.core.budgets.budget import Budget, BudgetPeriod, Scope
 from cloudgpu.core.budgets.commitments import Prices, SubstitutePrice
-from cloudgpu.core.budgets.exposure import Exposure, exact_cost, exposure_of, flow_intervals, unit_of
+from cloudgpu.core.budgets.exposure import Exposure, exact_cost, exposure_of
 from cloudgpu.core.budgets.status import status_of
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import machine_of, project

@@ -15,18 +15,17 @@ from cloudgpu.control.launch.plan import PreparedLaunch, prepare
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.spot.backtest import observed_traces
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.rates import intervals_cost
-from cloudgpu.core.billing.rules import parse_us, to_us
+from cloudgpu.core.billing.rules import intervals_cost, parse_us, to_us
 from cloudgpu.core.budgets.commitments import commitments_of
 from cloudgpu.core.events.job_events import DeadlineRecord
 from cloudgpu.core.jobs.deadline import HOUR_S, TICK_S, Margins, lifetime_options
-from cloudgpu.core.launch.plan import HOUR, budget_subject
+from cloudgpu.core.launch.plan import budget_subject
 from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.spot.replay.quote import Quote, quote
 from cloudgpu.core.spot.safety_net import SafetyNet, latest_start
 from cloudgpu.core.spot.simulate import SpotJob
 from cloudgpu.core.values.money import HOUR_MICROS, Money
-from cloudgpu.core.values.times import iso
+from cloudgpu.core.values.times import HOUR, iso
 from cloudgpu.errors import InvalidRequest
 
 
