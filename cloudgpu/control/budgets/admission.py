@@ -34,7 +34,7 @@ from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.model.account import PrepaidCredit
 from cloudgpu.core.model.checks import Check, Verdict, failed_check
 from cloudgpu.core.model.identity import QueriedAccount, unanswered_text
-from cloudgpu.core.model.machine import BudgetedMachine, Machine, PlannedLaunch, command_name, sync_subject_of
+from cloudgpu.core.model.machine import Machine, command_name, sync_subject_of
 from cloudgpu.core.model.offers import Note, NoteKind
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import account_sync_subject
@@ -119,10 +119,10 @@ def append_if_admitted(session: Session, build_events: BuildEvents, remedy: Reme
 def admit(
     session: Session,
     view: View,
-    subject: BudgetedMachine,
+    subject: Machine,
     override: str | None,
     *,
-    others: Sequence[BudgetedMachine] = (),
+    others: Sequence[Machine] = (),
     of_cluster: str = "",
 ) -> list[Draft]:
     """Return the events to append with an admitted request: none, or that budgets were overridden.
@@ -148,9 +148,9 @@ def admit(
 def evaluate_budgets(
     session: Session,
     view: View,
-    subject: BudgetedMachine,
+    subject: Machine,
     *,
-    others: Sequence[BudgetedMachine] = (),
+    others: Sequence[Machine] = (),
     of_cluster: str = "",
 ) -> AdmissionRequest:
     """Return the request for admission, with what each budget that covers any of it has spent and committed already.
@@ -182,7 +182,7 @@ def evaluate_credit_fit(
     session: Session,
     view: View,
     credit: PrepaidCredit,
-    machines: Sequence[Machine | PlannedLaunch],
+    machines: Sequence[Machine],
     scope: str,
     lease: timedelta,
 ) -> CreditFit:
@@ -206,7 +206,7 @@ def check_credit(
     session: Session,
     view: View,
     credit: PrepaidCredit | CloudgpuError | None,
-    machines: Sequence[Machine | PlannedLaunch],
+    machines: Sequence[Machine],
     scope: str,
     lease: timedelta,
 ) -> None:
@@ -272,7 +272,7 @@ def check_credit_of_hold(session: Session, machines: Sequence[Machine], until: d
 
 
 def planned_credit_fit(
-    session: Session, provider: Provider, subjects: Sequence[PlannedLaunch], lease: timedelta
+    session: Session, provider: Provider, subjects: Sequence[Machine], lease: timedelta
 ) -> CreditFit | CloudgpuError | None:
     """Return how a plan fits the credit of its account, or the error of reading it; None if it is not prepaid."""
     credit = read_credit(provider)

@@ -23,7 +23,7 @@ from cloudgpu.core.events.general_events import budget_removed, budget_set
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.deadline import has_running_machine, may_reserve, reservation_of
 from cloudgpu.core.jobs.job import Job, jobs_of
-from cloudgpu.core.model.machine import BudgetedMachine, Machine, existing_volumes
+from cloudgpu.core.model.machine import Machine, existing_volumes
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
@@ -209,11 +209,11 @@ def _attached_price(provider: str, region: str, kind: str, resource: str) -> Sub
     return SubstitutePrice(counted.price.nanos, _PERIOD_OF_UNIT.get(counted.unit, "month"), why, by_size)
 
 
-def reservations_of_jobs(session: Session, view: View, budgeted: BudgetedMachine | None = None) -> list[Exposure]:
+def reservations_of_jobs(session: Session, view: View, budgeted: Machine | None = None) -> list[Exposure]:
     """Return the reservations of jobs that wait for a machine, except the job that `budgeted` is launched for."""
     if not _may_have_reservations(view):
         return []
-    key = budgeted.key if isinstance(budgeted, Machine) else ""
+    key = "" if budgeted is None else budgeted.key
     waiting_jobs = (
         job
         for job in jobs_of(session.ledger.events(job_events.SUBJECT)).values()

@@ -15,13 +15,10 @@ from cloudgpu.core.events.bodies import EndAbilities
 from cloudgpu.core.events.launch_events import machine_adopted
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observations import spot_price_events
-from cloudgpu.core.launch.plan_cost import AddedCost, attached_cost_of
-from cloudgpu.core.model.facts import HourlyPrice
+from cloudgpu.core.launch.plan_cost import AddedCost, attached_cost_of, machine_of_launch
 from cloudgpu.core.model.instances import TAG_ID, Instance
-from cloudgpu.core.model.machine import PriceSubject
-from cloudgpu.core.model.offers import Market, Price, price_to_json
+from cloudgpu.core.model.offers import Market, Price
 from cloudgpu.core.model.resources import Kind, ResourceListing
-from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import (
     AttachedResource,
@@ -62,11 +59,7 @@ def adoption_events(
         identity=provider.identity(instance.region),
         unknown_cost=unknown_text,
     )
-    first_price = None if price is None else HourlyPrice.of(price_to_json(price))
-    subject = PriceSubject(
-        adoption_event.subject, iso(adoption_event.occurred_at), terminated_at=None, price=first_price
-    )
-    return [adoption_event, *spot_price_events(subject, price_history[1:])]
+    return [adoption_event, *spot_price_events(machine_of_launch(adoption_event), price_history[1:])]
 
 
 def abilities_of(provider: Provider) -> EndAbilities:

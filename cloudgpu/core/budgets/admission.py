@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import cast
 
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.rates import billed_intervals, flow_intervals, from_us, most_expensive_window
@@ -14,7 +13,7 @@ from cloudgpu.core.billing.rules import FAR_FUTURE_US, PARTS_PER_NANO, RateInter
 from cloudgpu.core.budgets.budget import Budget, current_period, earliest_relevant
 from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of, with_price
 from cloudgpu.core.budgets.exposure import Exposure, exact_cost
-from cloudgpu.core.model.machine import BudgetedMachine, Machine, command_name, existing_volumes
+from cloudgpu.core.model.machine import Machine, command_name, existing_volumes
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import HOUR_MICROS, Money
 from cloudgpu.core.values.times import Period, periods
@@ -127,7 +126,7 @@ class BudgetVerdict:
     periods: tuple[PeriodSums, ...]
     machines_without_price: tuple[str, ...] = ()
     price_assumptions: tuple[str, ...] = ()
-    covered: tuple[BudgetedMachine, ...] = ()
+    covered: tuple[Machine, ...] = ()
     names_to_end: tuple[str, ...] = ()
 
     @property
@@ -160,12 +159,12 @@ class AdmissionRequest:
     `further_nodes` are requested with it, all or none, if it is the first node of the cluster `cluster_name`.
     """
 
-    subject: BudgetedMachine
+    subject: Machine
     budget_sums: tuple[BudgetSums, ...]
     volumes: frozenset[tuple[str, str]]
     prices: Prices
     now: datetime
-    further_nodes: tuple[BudgetedMachine, ...] = ()
+    further_nodes: tuple[Machine, ...] = ()
     cluster_name: str = ""
 
     @property
@@ -174,7 +173,7 @@ class AdmissionRequest:
         count = len(self.further_nodes) + 1
         return f"the {count} machines of {self.cluster_name}" if self.further_nodes else self.subject.name
 
-    def admission(self, change: Callable[[BudgetedMachine], BudgetedMachine] | None = None) -> Admission:
+    def admission(self, change: Callable[[Machine], Machine] | None = None) -> Admission:
         """Return the verdicts on it, each machine as `change` returns it."""
         return self._admission([one if change is None else change(one) for one in (self.subject, *self.further_nodes)])
 
@@ -183,7 +182,7 @@ class AdmissionRequest:
         subjects = (self.subject, *self.further_nodes)
         return next((n for n in range(len(subjects) - 1, 0, -1) if not self._admission(subjects[:n]).refusals), 0)
 
-    def _admission(self, subjects: Sequence[BudgetedMachine]) -> Admission:
+    def _admission(self, subjects: Sequence[Machine]) -> Admission:
         costs = [commitments_of(subject, to_us(self.now), self.prices, self.volumes) for subject in subjects]
         by_node = list(zip(subjects, costs, strict=True))
         covered = [(one, [node for node in by_node if one.budget.scope.covers(node[0])]) for one in self.budget_sums]
@@ -192,13 +191,13 @@ class AdmissionRequest:
 
 def admission_request(
     budgets: Iterable[Budget],
-    subject: BudgetedMachine,
-    exposures: Sequence[BudgetedMachine | Exposure],
+    subject: Machine,
+    exposures: Sequence[Machine | Exposure],
     ended: EndedUsages,
     prices: Prices,
     now: datetime,
     unpriced_ended: EndedUsages | None = None,
-    further_nodes: Sequence[BudgetedMachine] = (),
+    further_nodes: Sequence[Machine] = (),
     cluster_name: str = "",
 ) -> AdmissionRequest:
     """Return the request for a machine (`subject`, as the ledger would have it) with the sums of budgets that cover it.
@@ -220,7 +219,7 @@ def admission_request(
 
 def budget_sums(
     budgets: Sequence[Budget],
-    exposures: Sequence[BudgetedMachine | Exposure],
+    exposures: Sequence[Machine | Exposure],
     ended: EndedUsages,
     prices: Prices,
     now: datetime,
@@ -266,7 +265,7 @@ class _CoverageCache:
         self._has_machine_scope = any(sums.budget.scope.instance is not None for sums in budget_sums)
         self._by_owner: dict[tuple[str, str, str, str], Sequence[BudgetSums]] = {}
 
-    def __call__(self, subject: BudgetedMachine | Exposure) -> Sequence[BudgetSums]:
+    def __call__(self, subject: Machine | Exposure) -> Sequence[BudgetSums]:
         """Return the sums of the budgets that cover a machine or an exposure."""
         if not isinstance(subject, Exposure):
             return [sums for sums in self._all_sums if sums.budget.scope.covers(subject)]
@@ -291,12 +290,14 @@ def _period_begin(budget: Budget, now: datetime) -> int:
     return 0 if period_ is None else max(0, to_us(period_.begin))
 
 
-def _add_ended(covering: Sequence[BudgetSums], subject: BudgetedMachine | Exposure) -> None:
+def _add_ended(covering: Sequence[BudgetSums], subject: Machine | Exposure) -> None:
     """Add what the ended usages of a machine have cost at most; those without a price are in no sum."""
     if not covering:
         return
-    totals = () if isinstance(subject, Exposure) else cast("Machine", subject).usage_totals.values()
-    ended_total = subject.ended_total if isinstance(subject, Exposure) else sum(total[2] for total in totals)
+    if isinstance(subject, Exposure):
+        ended_total = subject.ended_total
+    else:
+        ended_total = sum(total[2] for total in subject.usage_totals.values())
     for sums in covering:
         sums.ended_total += ended_total
 
@@ -325,7 +326,7 @@ def _add_exposure(covering: Sequence[BudgetSums], exposure: Exposure, now: int, 
 
 def _add_commitments(
     covering: Sequence[BudgetSums],
-    subject: BudgetedMachine,
+    subject: Machine,
     now: int,
     prices: Prices,
     volumes: frozenset[tuple[str, str]],
@@ -343,7 +344,7 @@ def _add_commitments(
         sums.planned_end = max(sums.planned_end, future.planned_end)
         if future.is_unpriced:
             sums.machines_without_price.append(subject.name)
-            sums.names_to_end[command_name(subject) if isinstance(subject, Machine) else subject.name] = None
+            sums.names_to_end[command_name(subject)] = None
         sums.price_assumptions |= _assumption_texts(subject, future.items)
 
 
@@ -364,11 +365,11 @@ def _add_usage(
         sums.spent += intervals
 
 
-def _assumption_texts(subject: BudgetedMachine, items: Iterable[Commitment]) -> dict[str, None]:
+def _assumption_texts(subject: Machine, items: Iterable[Commitment]) -> dict[str, None]:
     return dict.fromkeys(f"{subject.name}: {one.what}: {one.assumption}" for one in items if one.assumption)
 
 
-def _verdict(sums: BudgetSums, nodes: Sequence[tuple[BudgetedMachine, Commitments]], now: datetime) -> BudgetVerdict:
+def _verdict(sums: BudgetSums, nodes: Sequence[tuple[Machine, Commitments]], now: datetime) -> BudgetVerdict:
     """Return the verdict on the requested machines that a budget covers, each with what it will cost."""
     commitments = Commitments(
         tuple(chain.from_iterable(costs.items for _, costs in nodes)),

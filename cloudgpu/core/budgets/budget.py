@@ -12,7 +12,7 @@ from typing import Any
 
 from cloudgpu.core.events.general_bodies import BudgetSet, LimitCurrencyRecord, ScopeRecord
 from cloudgpu.core.events.log import BUDGET_REMOVED, BUDGET_SET, Event
-from cloudgpu.core.model.machine import BudgetedMachine
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import NANOS_PER_USD, Money
 from cloudgpu.core.values.naming import tag_value
@@ -57,7 +57,7 @@ class Scope:
     account: str | None = None
     instance: str | None = None
 
-    def covers(self, subject: BudgetedMachine) -> bool:
+    def covers(self, subject: Machine) -> bool:
         """Say whether a machine or a retained resource is covered. Values read from tags are compared as tags."""
         name_and_id = ("", "") if subject.is_named_resource else (subject.name, subject.id or "")
         return self.matches(subject.provider, subject.account, subject.project, subject.owner, *name_and_id)

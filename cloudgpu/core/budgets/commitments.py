@@ -9,7 +9,7 @@ from typing import NamedTuple
 from cloudgpu.core.billing.rates import rate_intervals
 from cloudgpu.core.billing.rules import RateInterval, Rule, parse_us, rule_of
 from cloudgpu.core.model.facts import AttachedCost, Retained
-from cloudgpu.core.model.machine import BudgetedMachine, account_key, may_be_running, not_none
+from cloudgpu.core.model.machine import Machine, account_key, may_be_running, not_none
 from cloudgpu.core.model.usage import Per, PriceInterval, Usage
 from cloudgpu.core.policies.guards import safeguards_of
 from cloudgpu.core.values.money import HOUR_MICROS
@@ -43,7 +43,7 @@ class Prices:
     machines at renew-until.
     """
 
-    compute_price: Callable[[BudgetedMachine], int | None]
+    compute_price: Callable[[Machine], int | None]
     attached_price: Callable[[str, str, str, str], SubstitutePrice]
     at_spot_prices: bool = False
     reaper_runs: bool = True
@@ -86,9 +86,7 @@ class Commitments:
 _NO_COMMITMENTS = Commitments()
 
 
-def commitments_of(
-    subject: BudgetedMachine, now: int, prices: Prices, volumes: Iterable[tuple[str, str]] = ()
-) -> Commitments:
+def commitments_of(subject: Machine, now: int, prices: Prices, volumes: Iterable[tuple[str, str]] = ()) -> Commitments:
     """Return the future costs of a machine or a retained resource.
 
     A machine that may be running costs up to its renew-until; without an end if it has no lease, or if only the reaper
@@ -118,13 +116,13 @@ def commitments_of(
     return Commitments((*machine_commitments, *commitments), may_run and nanos is None, planned_end or 0)
 
 
-def needs_reaper(subject: BudgetedMachine, prices: Prices) -> bool:
+def needs_reaper(subject: Machine, prices: Prices) -> bool:
     """Return whether only the reaper would end this machine, and it does not run."""
     guards = safeguards_of(subject)
     return guards is not None and guards.only_reaper and not prices.reaper_runs
 
 
-def compute_nanos(subject: BudgetedMachine, prices: Prices) -> int | None:
+def compute_nanos(subject: Machine, prices: Prices) -> int | None:
     """Return what an hour of this machine is counted at: spot at its highest price, else on demand; None: not known."""
     price = subject.price and subject.price.nanos_per_hour
     if subject.market != "spot" or (prices.at_spot_prices and price is not None):
@@ -137,7 +135,7 @@ def compute_nanos(subject: BudgetedMachine, prices: Prices) -> int | None:
     return None if listed is None else max(listed, price or 0)  # a spot price can lie above the list's
 
 
-def _planned_end(subject: BudgetedMachine, now: int) -> int | None:
+def _planned_end(subject: Machine, now: int) -> int | None:
     """Return when it ends at the latest if something ends it, in microseconds since 1970; None without a lease."""
     if subject.renew_until is None:
         return None
@@ -145,7 +143,7 @@ def _planned_end(subject: BudgetedMachine, now: int) -> int | None:
     return until if until > now else now + OVERDUE_US * bool(subject.billed or subject.state == "unknown")
 
 
-def _machine_commitment(subject: BudgetedMachine, until: int | None, nanos: int) -> Commitment:
+def _machine_commitment(subject: Machine, until: int | None, nanos: int) -> Commitment:
     """Return the commitment of the machine itself: a started billing increment is billed whole."""
     rule = rule_of(subject.provider or "", subject.market or "on_demand", "instance", subject.licence or "")
     granule = max(rule.granularity_us, rule.maybe_granularity_us)
@@ -153,15 +151,13 @@ def _machine_commitment(subject: BudgetedMachine, until: int | None, nanos: int)
     return Commitment(str(subject.instance_type), end, nanos, "hour", rule)
 
 
-def _is_existing_volume(subject: BudgetedMachine, entry: AttachedCost, volumes: Iterable[tuple[str, str]]) -> bool:
+def _is_existing_volume(subject: Machine, entry: AttachedCost, volumes: Iterable[tuple[str, str]]) -> bool:
     """Say whether this is a named volume that is there already, and is counted on its own."""
     volume = subject.setup.volume if subject.setup and entry.named else None
     return volume is not None and (account_key(subject), volume.name) in volumes
 
 
-def _attached_commitment(
-    subject: BudgetedMachine, entry: AttachedCost, until: int | None, prices: Prices
-) -> Commitment:
+def _attached_commitment(subject: Machine, entry: AttachedCost, until: int | None, prices: Prices) -> Commitment:
     end = None if entry.kept else until
     resource, quantity = entry.resource or "disk", 1 if entry.quantity is None else entry.quantity
     if entry.nanos is None and entry.nanos_per_month is not None:  # a provider plug-in gives a total per month
@@ -172,7 +168,7 @@ def _attached_commitment(
     return _commitment(subject, entry.what, end, resource, price, price.number(quantity))
 
 
-def _retained_commitment(subject: BudgetedMachine, entry: Retained, prices: Prices) -> Commitment:
+def _retained_commitment(subject: Machine, entry: Retained, prices: Prices) -> Commitment:
     resource = "disk" if entry.kind == "volume" else entry.kind
     what = f"{entry.kind} of {entry.size_gb} GB"
     if entry.nanos is None and entry.nanos_per_month is not None:
@@ -184,7 +180,7 @@ def _retained_commitment(subject: BudgetedMachine, entry: Retained, prices: Pric
 
 
 def _price(
-    subject: BudgetedMachine, entry: AttachedCost | Retained, region: str, resource: str, prices: Prices
+    subject: Machine, entry: AttachedCost | Retained, region: str, resource: str, prices: Prices
 ) -> SubstitutePrice:
     """Return the entry's price; where there is none, or it is another region's, what is counted instead."""
     nanos = entry.nanos
@@ -197,7 +193,7 @@ def _price(
 
 
 def _commitment(
-    subject: BudgetedMachine, what: str, until: int | None, resource: str, price: SubstitutePrice, quantity: int
+    subject: Machine, what: str, until: int | None, resource: str, price: SubstitutePrice, quantity: int
 ) -> Commitment:
     rule = rule_of(subject.provider or "", subject.market or "on_demand", resource)
     return Commitment(what, until, price.nanos * quantity, price.per, rule, price.why)

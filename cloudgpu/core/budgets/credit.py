@@ -13,7 +13,7 @@ from typing import NamedTuple
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.billing.rates import MONTH_H
 from cloudgpu.core.model.account import PrepaidCredit
-from cloudgpu.core.model.machine import Machine, PlannedLaunch, may_be_running, sync_subject_of
+from cloudgpu.core.model.machine import Machine, may_be_running, sync_subject_of
 from cloudgpu.core.model.records import CreditRecord
 from cloudgpu.core.values.money import HOUR_MICROS, Money, usd
 from cloudgpu.core.values.times import duration_text, from_iso, iso
@@ -65,7 +65,7 @@ def credit_from_record(record: CreditRecord) -> CreditReading:
     )
 
 
-def ledger_hourly_cost(machines: Iterable[Machine | PlannedLaunch]) -> Money:
+def ledger_hourly_cost(machines: Iterable[Machine]) -> Money:
     """Return what machines of one account cost an hour as far as the ledger knows: those that run, and their disks.
 
     A price of a month counts as 1/730 of it an hour, rounded up. One without a known price counts nothing.
@@ -73,7 +73,7 @@ def ledger_hourly_cost(machines: Iterable[Machine | PlannedLaunch]) -> Money:
     return Money(sum(map(_hourly, machines)))
 
 
-def _hourly(machine: Machine | PlannedLaunch) -> int:
+def _hourly(machine: Machine) -> int:
     if machine.terminated_at is not None:
         return 0
     may_run = may_be_running(machine)

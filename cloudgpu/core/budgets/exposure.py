@@ -22,7 +22,7 @@ from cloudgpu.core.billing.rules import (
     rule_of,
 )
 from cloudgpu.core.budgets.commitments import OVERDUE_US, Prices, SubstitutePrice, commitments_of
-from cloudgpu.core.model.machine import BudgetedMachine, Machine
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.policies.guards import safeguards_of
 
@@ -154,7 +154,7 @@ class _Volumes:
         raise _NeedsFullRecord
 
 
-def _no_price(_machine: BudgetedMachine) -> NoReturn:
+def _no_price(_machine: Machine) -> NoReturn:
     raise _NeedsFullRecord
 
 

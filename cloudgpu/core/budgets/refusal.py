@@ -11,7 +11,7 @@ from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import compute_nanos, needs_reaper
 from cloudgpu.core.budgets.enforcement import highest_admitted_price, longest_admitted
 from cloudgpu.core.model.facts import HourlyPrice
-from cloudgpu.core.model.machine import BudgetedMachine, not_none
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.offers import Offer, price_to_json
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.naming import first_few
@@ -185,7 +185,7 @@ def _other_account(remedy: Remedy, refusals: Sequence[BudgetVerdict]) -> list[st
     return []
 
 
-def _at_offer(machine: BudgetedMachine, offer: Offer) -> BudgetedMachine:
+def _at_offer(machine: Machine, offer: Offer) -> Machine:
     """Return a requested machine, as it would be at another offer."""
     configuration = offer.configuration
     return machine._replace(

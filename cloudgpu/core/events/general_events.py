@@ -12,7 +12,7 @@ from datetime import datetime
 from cloudgpu.core.events import general_bodies as bodies
 from cloudgpu.core.events.log import FORMAT, Draft
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.core.model.machine import BudgetedMachine, Machine
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.records import CreditRecord, ScheduledRunRecord
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import tag_value
@@ -137,7 +137,7 @@ def budget_removed(name: str, now: datetime, after: int) -> Draft:
 
 
 def budget_overridden(
-    subject: BudgetedMachine, reason: str, passed: Iterable[tuple[str, Money]], now: datetime, host: str
+    subject: Machine, reason: str, passed: Iterable[tuple[str, Money]], now: datetime, host: str
 ) -> Draft:
     """Return the line that says who overrode which budgets, by how much at most, why, and from which computer."""
     body: bodies.BudgetOverridden = {

@@ -23,7 +23,7 @@ from cloudgpu.core.model.instances import (
     Instance,
     State,
 )
-from cloudgpu.core.model.machine import Machine, PriceSubject, not_none
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.offers import Basis, Market, Price, price_to_json
 from cloudgpu.core.model.records import AddressRecord, RateRecord
 from cloudgpu.core.model.resources import ProviderResource
@@ -343,7 +343,7 @@ def price_lines(priced: AccountPrices, machines: Sequence[Machine], now: datetim
     return drafts
 
 
-def spot_price_events(machine: Machine | PriceSubject, history: Sequence[Price]) -> list[Draft]:
+def spot_price_events(machine: Machine, history: Sequence[Price]) -> list[Draft]:
     """Return a line for each price that a spot machine has had since the last one that is recorded, until its end."""
     last, drafts = machine.price, []
     nanos, known = (last.nanos_per_hour, last.as_of) if last else (None, "")

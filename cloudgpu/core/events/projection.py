@@ -69,7 +69,7 @@ def _project_with_cuts(lines: Iterable[Line], cuts: Cuts) -> tuple[Projection | 
         if state is None and (line.kind not in _STEPS or line.kind in _KINDS_WITHOUT_A_MACHINE):
             continue
         if state is None:
-            state = {"row": _empty(line), "last": ["", 0], "meter": metering.new_meter()}
+            state = {"row": _empty(line.subject, line.occurred_at), "last": ["", 0], "meter": metering.new_meter()}
             state["meter"]["cuts"] = {missed: {**known} for missed, known in cuts.items()}
         closed += _apply(state, line)
     if state is None:
@@ -120,6 +120,11 @@ def machine_of(events: Iterable[Line]) -> Machine | None:
     return None if projection is None else Machine.of(projection.state["row"])
 
 
+def unlaunched_machine() -> Machine:
+    """Return a machine of which nothing is known yet: what a launch plans replaces the fields that it knows."""
+    return Machine.of(_empty("", "") | {"key": "", "name": ""})
+
+
 def project_event(machine: Machine, line: Draft) -> Machine:
     """Return the machine as it would be with this line, without a change of its usages."""
     step = _STEPS.get(line.kind)
@@ -155,7 +160,7 @@ def _apply(state: State, line: Line) -> list[dict[str, Any]]:
     return closed
 
 
-def _empty(line: Line) -> Record:
+def _empty(subject: str, at: str) -> Record:
     record: Record = dict.fromkeys(
         (
             *_LAUNCH_FIELDS,
@@ -169,8 +174,8 @@ def _empty(line: Line) -> Record:
             "seen_at",
         )
     )
-    record |= {"id": line.subject, "attempt_number": 0, "launch_status": "made", "state": "unknown", "billed": False}
-    record |= {"intended_at": line.occurred_at, "first_at": line.occurred_at}
+    record |= {"id": subject, "attempt_number": 0, "launch_status": "made", "state": "unknown", "billed": False}
+    record |= {"intended_at": at, "first_at": at}
     record |= {"unpriced": False, "action_reason": None, "renew_s": None}
     record |= {"retained": [], "parked": False, "discard": False, "seq": 0, "is_named_resource": False}
     record |= {"open_usage": [], "usage_totals": {}, "charge_notes": {}, "launch_failed": False, "traffic": None}

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from cloudgpu.core.events.projection import unlaunched_machine
 from cloudgpu.core.launch.plan_cost import AddedCost, RunCost, attached_cost_of, cost_between, costs_while_running
 from cloudgpu.core.model.cluster import node_name
 from cloudgpu.core.model.facts import HourlyPrice, MachineGuards, MachineSetup
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import LaunchRequest, Setup, setup_to_json
-from cloudgpu.core.model.machine import PlannedLaunch
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Market, Note, NoteKind, Offer, Price, price_to_json
 from cloudgpu.core.policies.description import DescribedRule, rules_for, schedule_notes
 from cloudgpu.core.policies.guards import (
@@ -357,7 +358,7 @@ def keeps_disk(policy: Policy, setup: Setup, market: Market, *, pausable: bool) 
 
 def budget_subjects(
     plan: LaunchPlan, name: str | None, offer: Offer | None = None, *, on_demand: Price | None = None
-) -> list[PlannedLaunch]:
+) -> list[Machine]:
     """Return `budget_subject` of each machine of the plan: a cluster's nodes have their own names, if it has one."""
     machine, cluster = budget_subject(plan, name, offer, on_demand=on_demand), plan.request.name or name
     if plan.nodes == 1 or not cluster:
@@ -367,14 +368,14 @@ def budget_subjects(
 
 def budget_subject(
     plan: LaunchPlan, name: str | None, offer: Offer | None = None, *, on_demand: Price | None = None
-) -> PlannedLaunch:
+) -> Machine:
     """Return what budgets need to know of the plan's machine, or of the same at another offer.
 
     `name` is what the machine is called where its request does not say.
     """
     request, offer = plan.request, offer or plan.offer
     configuration = offer.configuration
-    return PlannedLaunch(
+    return unlaunched_machine()._replace(
         provider=configuration.provider,
         account=configuration.account,
         region=configuration.region,
@@ -382,7 +383,6 @@ def budget_subject(
         instance_type=configuration.instance_type,
         market=str(configuration.market),
         price=HourlyPrice.of(price_to_json(offer.price)),
-        id="",
         name=request.name or name or "this machine",
         on_demand=None if on_demand is None else HourlyPrice.of(price_to_json(on_demand)),
         max_price=request.requirements.max_price.nanos if request.requirements.max_price else None,
@@ -393,14 +393,5 @@ def budget_subject(
         licence=plan.licence,
         renew_until=iso(plan.renew_until),
         guards=MachineGuards.of(plan.safeguards.to_json()),
-        state="unknown",
-        billed=False,
-        pending_action=None,
         launch_status="open",
-        terminated_at=None,
-        retained=(),
-        open_usage=(),
-        is_named_resource=False,
-        intended_at="",
-        identity=None,
     )

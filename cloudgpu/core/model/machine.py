@@ -50,57 +50,6 @@ class Ownership(NamedTuple):
     owner: str
 
 
-class PriceSubject(NamedTuple):
-    """Those fields of a `Machine` by which it is known which price holds since when."""
-
-    id: str
-    intended_at: str
-    terminated_at: str | None
-    price: HourlyPrice | None
-
-
-class PlannedLaunch(NamedTuple):
-    """What budgets need to know about a planned launch: those fields of a `Machine` that a plan has."""
-
-    id: str
-    name: str
-    is_named_resource: bool
-    provider: str
-    account: str
-    region: str
-    zone: str | None
-    instance_type: str | None
-    market: str
-    launch_status: str
-    setup: MachineSetup | None
-    guards: MachineGuards | None
-    state: str
-    billed: bool
-    pending_action: Action | None
-    terminated_at: str | None
-    retained: tuple[Retained, ...]
-    owner: str
-    project: str
-    renew_until: str | None
-    price: HourlyPrice | None
-    on_demand: HourlyPrice | None
-    max_price: int | None
-    licence: str | None
-    attached_costs: tuple[AttachedCost, ...] | None
-    open_usage: tuple[Usage, ...]
-    intended_at: str
-    identity: RecordedIdentity | None
-
-
-class EndCapabilities(NamedTuple):
-    """What is needed to know how a machine of an offer can be ended, and its safeguards."""
-
-    stoppable: bool | None
-    parkable: bool | None
-    setup: MachineSetup | None
-    guards: MachineGuards | None = None
-
-
 class Machine(NamedTuple):
     """A machine, or a named volume or image, as `core.events.projection` makes it from its ledger entries.
 
@@ -218,9 +167,7 @@ class Machine(NamedTuple):
         return cls._make(values)
 
 
-OwnedSubject = Machine | PlannedLaunch | Ownership  # has an owner
-BudgetedMachine = Machine | PlannedLaunch  # counted by budgets
-EndableMachine = Machine | EndCapabilities  # can be ended, and has safeguards
+OwnedSubject = Machine | Ownership  # has an owner
 
 
 @lru_cache(maxsize=4096, typed=True)
@@ -297,7 +244,7 @@ def can_be_restored(machine: Machine) -> bool:
     return has_retained_resources(machine) and not machine.discard
 
 
-def existing_volumes(machines: Iterable[BudgetedMachine]) -> frozenset[tuple[str, str]]:
+def existing_volumes(machines: Iterable[Machine]) -> frozenset[tuple[str, str]]:
     """Return the named volumes that exist according to the ledger, as (account, name).
 
     An account counts by its name and by its identity: a plan only knows the name. An image may have a volume's name:
@@ -311,7 +258,7 @@ def existing_volumes(machines: Iterable[BudgetedMachine]) -> frozenset[tuple[str
     return frozenset((account, volume.name) for volume in existing for account in (account_key(volume), volume.account))
 
 
-def account_key(subject: BudgetedMachine) -> str:
+def account_key(subject: Machine) -> str:
     """Return a unique key of a machine's account: the id of its identity, or else its name."""
     identity = subject.identity
     return str(subject.account if identity is None else identity.id)
@@ -376,7 +323,7 @@ def may_allow_client(machine: Machine) -> bool:
     return machine.setup is None or bool(machine.setup.network.ssh_from)
 
 
-def may_be_running(machine: BudgetedMachine) -> bool:
+def may_be_running(machine: Machine) -> bool:
     """Say whether an existing machine runs or may run; one with an uncertain launch or unknown state may."""
     is_stopped = machine.state in ("stopped", "deallocated") and not machine.billed
     return not is_stopped or machine.pending_action == "start" or machine.launch_status == "open"

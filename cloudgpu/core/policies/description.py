@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
-from cloudgpu.core.model.machine import EndableMachine, Machine
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies import guards
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Policy, ReaperAction, Rule, RuleAction, Unknown, Unpausable
@@ -105,7 +105,7 @@ def rules_of(policy: Policy, now: datetime) -> tuple[DescribedRule, ...]:
     return tuple(_rules_of_policy(policy, now))
 
 
-def rules_for(policy: Policy, now: datetime, machine: EndableMachine) -> tuple[DescribedRule, ...]:
+def rules_for(policy: Policy, now: datetime, machine: Machine) -> tuple[DescribedRule, ...]:
     """Return the rules of a policy for a machine to be launched, worded by how that ends."""
     ending = guards.automatic_ending(machine, policy)
     budget_ending, no_agent = guards.gentlest_ending(machine), has_no_agent(machine)
@@ -160,7 +160,7 @@ def rules_in_force(policy: Policy | None, machine: Machine, now: datetime) -> tu
 _PER_MACHINE_RULES = (Rule.RENEW_UNTIL, Rule.SCHEDULE, Rule.HOLD, Rule.LEASE)
 
 
-def schedule_notes(policy: Policy | None, machine: EndableMachine, now: datetime) -> tuple[str, ...]:
+def schedule_notes(policy: Policy | None, machine: Machine, now: datetime) -> tuple[str, ...]:
     """Return notes on a machine that is started while its schedule keeps machines off; none at other times."""
     until = None if policy is None else off_until(policy.schedules, now)
     if policy is None or until is None:

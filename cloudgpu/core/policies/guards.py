@@ -12,14 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from cloudgpu.core.model.facts import MachineGuards, MachineSetup
-from cloudgpu.core.model.machine import (
-    EndableMachine,
-    EndCapabilities,
-    Machine,
-    PlannedLaunch,
-    command_name,
-    is_on_prem,
-)
+from cloudgpu.core.model.machine import Machine, command_name, is_on_prem
 from cloudgpu.core.model.records import GuardsRecord, ScheduledRunRecord
 from cloudgpu.core.policies.policy import Policy, ReaperAction, Unknown, Unpausable
 from cloudgpu.core.values.times import duration_text, from_iso, iso
@@ -36,14 +29,14 @@ FIRES_WITHIN = timedelta(minutes=5)  # clouds fire to the minute, and a machine 
 BY_TIMER = "renew-until: the timer in the cloud"  # the reason of an end that the timer must have made
 
 
-def gentlest_ending(machine: EndableMachine) -> ReaperAction:
+def gentlest_ending(machine: Machine) -> ReaperAction:
     """Return the gentlest end of this machine that its provider can carry out."""
     if machine.stoppable is not False:
         return ReaperAction.STOP
     return ReaperAction.PARK if machine.parkable is not False else ReaperAction.TERMINATE
 
 
-def automatic_ending(machine: EndableMachine, policy: Policy | None) -> ReaperAction | None:
+def automatic_ending(machine: Machine, policy: Policy | None) -> ReaperAction | None:
     """Return how its lease, idle time and schedules end it; None: not at all, as that would delete its disk.
 
     The launch has recorded whether the disk of a machine that cannot be stopped is to stay (`unpausable`). Where it is
@@ -55,34 +48,38 @@ def automatic_ending(machine: EndableMachine, policy: Policy | None) -> ReaperAc
     return ReaperAction.TERMINATE
 
 
-def ending_at_renew_until(machine: EndableMachine, policy: Policy | None) -> ReaperAction:
+def ending_at_renew_until(machine: Machine, policy: Policy | None) -> ReaperAction:
     """Return how renew-until ends it: as agreed, else in the only way there is."""
     return automatic_ending(machine, policy) or ReaperAction.TERMINATE
 
 
-def keeps_disk(machine: EndableMachine, policy: Policy | None) -> bool:
+def keeps_disk(machine: Machine, policy: Policy | None) -> bool:
     """Say whether the disk of a machine that cannot be stopped is to stay: as its launch says, else its policy."""
     if machine.setup is not None:
         return bool(machine.setup.keep_disk)
     return policy is None or policy.unpausable is not Unpausable.TERMINATE
 
 
-def only_warns_to_keep_disk(machine: EndableMachine, policy: Policy | None) -> bool:
+def only_warns_to_keep_disk(machine: Machine, policy: Policy | None) -> bool:
     """Say whether its lease, idle time and schedules only warn, since they could only terminate it."""
     return automatic_ending(machine, policy) is None
 
 
-def only_warned(machine: EndableMachine, policy: Policy | None) -> bool:
+def only_warned(machine: Machine, policy: Policy | None) -> bool:
     """Say whether idle time and schedules only warn: as its policy says, or since they could only terminate it."""
     by_policy = policy is not None and policy.only_warned(stoppable=machine.stoppable is not False)
     return by_policy or only_warns_to_keep_disk(machine, policy)
 
 
-def subject_of_offer(configuration: MachineConfiguration, setup: Setup) -> EndCapabilities:
-    """Return a machine to be launched as a value that the functions here take in place of a `Machine`."""
+def subject_of_offer(configuration: MachineConfiguration, setup: Setup) -> Machine:
+    """Return a machine to be launched, with only what says how it can end."""
+    from cloudgpu.core.events.projection import unlaunched_machine
     from cloudgpu.core.model.launch import setup_to_json
 
-    return EndCapabilities(configuration.stoppable, configuration.parkable, MachineSetup.of(setup_to_json(setup)))
+    planned = MachineSetup.of(setup_to_json(setup))
+    return unlaunched_machine()._replace(
+        stoppable=configuration.stoppable, parkable=configuration.parkable, setup=planned
+    )
 
 
 def check_stop(machine: Machine) -> None:
@@ -152,7 +149,7 @@ class Safeguards:
         return guards
 
 
-def safeguards_of(machine: Machine | PlannedLaunch | EndCapabilities) -> Safeguards | None:
+def safeguards_of(machine: Machine) -> Safeguards | None:
     """Return what guards a machine, by its launch; None where that is not known."""
     guards = machine.guards
     return None if guards is None else Safeguards(Agent(guards.agent), Timer(guards.timer), *guards[2:5])
@@ -213,13 +210,13 @@ def is_billed(provider: str, nanos_per_hour: int | None) -> bool:
     return not is_on_prem(provider) and nanos_per_hour != 0
 
 
-def has_no_agent(machine: EndableMachine) -> bool:
+def has_no_agent(machine: Machine) -> bool:
     """Say whether no agent runs on a machine, as far as its launch says."""
     safeguards = safeguards_of(machine)
     return safeguards is not None and safeguards.agent is Agent.NONE
 
 
-def lease_ends(machine: EndableMachine, policy: Policy | None) -> bool:
+def lease_ends(machine: Machine, policy: Policy | None) -> bool:
     """Say whether a machine that nobody uses ends with its lease.
 
     Not where that would delete a disk that is to stay, nor where nobody can tell whether it is used and its policy
@@ -229,7 +226,7 @@ def lease_ends(machine: EndableMachine, policy: Policy | None) -> bool:
     return automatic_ending(machine, policy) is not None and not (has_no_agent(machine) and renews)
 
 
-def guarded_offer(configuration: MachineConfiguration, setup: Setup, safeguards: Safeguards) -> EndCapabilities:
+def guarded_offer(configuration: MachineConfiguration, setup: Setup, safeguards: Safeguards) -> Machine:
     """Return how a machine that is to be launched can end, and what guards it."""
     return subject_of_offer(configuration, setup)._replace(guards=MachineGuards.of(safeguards.to_json()))
 

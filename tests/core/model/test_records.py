@@ -24,7 +24,7 @@ from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.launch import Network, Setup, Volume, setup_to_json
-from cloudgpu.core.model.machine import EndCapabilities, Machine, Ownership, PlannedLaunch, PriceSubject
+from cloudgpu.core.model.machine import Machine, Ownership
 from cloudgpu.core.model.usage import PriceInterval, Usage
 from cloudgpu.core.values.times import iso
 from tests.core.lives import HOUR_NANOS, asked, at, intent, line, price, priced, seen, settled
@@ -32,7 +32,7 @@ from tests.core.lives import HOUR_NANOS, asked, at, intent, line, price, priced,
 AT = iso(datetime(2026, 11, 20, tzinfo=UTC))
 NETWORK = Network(("10.0.0.0/8",), "net", "sg", public_ip=False, jump="me@host:22")
 SETUP = Setup("ami-1", 200, Volume("data", 50), persistent=True, network=NETWORK, keep_disk=False)
-SUBJECTS = (Ownership, PriceSubject, PlannedLaunch, EndCapabilities)
+SUBJECTS = (Ownership,)
 VALUE_OF = {
     records.IdentityRecord: facts.RecordedIdentity,
     records.AddressRecord: facts.MachineAddress,
