@@ -12,8 +12,9 @@ from cloudgpu.config.files.user_files import shown, zone_of
 from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.config.money.currencies import typed_rate
 from cloudgpu.core.budgets import parsing
-from cloudgpu.core.budgets.budget import Budget, LimitCurrency, Scope
+from cloudgpu.core.budgets.budget import Budget, Scope
 from cloudgpu.core.values.naming import NAME, NAME_RULE
+from cloudgpu.core.values.units import QuotedAmount
 from cloudgpu.errors import InvalidRequest
 
 KEYS = (
@@ -123,7 +124,7 @@ def _scope(table: Table) -> Scope:
     return parsing.scope_from_values(scope, _field_label(table, "scope"))
 
 
-def _quoted_limit(table: Table, amount: Decimal) -> LimitCurrency | None:
+def _quoted_limit(table: Table, amount: Decimal) -> QuotedAmount | None:
     """Return the limit in its own currency, at the rate in the file; None for US dollars.
 
     The rate has to be in the file, since a current rate would change the budget every day.
@@ -144,7 +145,7 @@ def _quoted_limit(table: Table, amount: Decimal) -> LimitCurrency | None:
         raise table.error(
             "rate", f"or its day or currency cannot be read: {error.message}"[:-1], next=str(error.next)
         ) from None
-    return LimitCurrency(amount, replace(rate, source=table.one_line("rate_source")))
+    return QuotedAmount(amount, replace(rate, source=table.one_line("rate_source")))
 
 
 def _values(table: Table, key: str) -> list[Any]:

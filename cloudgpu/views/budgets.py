@@ -25,7 +25,7 @@ def budget_document(budget: Budget) -> BudgetDocument:
     return {
         "name": budget.name,
         "limit_usd": usd(budget.limit),
-        "amount": None if quoted_limit is None else f"{quoted_limit.amount:f}",
+        "amount": None if quoted_limit is None else f"{quoted_limit.value:f}",
         "currency": "USD" if quoted_limit is None else quoted_limit.currency.code,
         "per_usd": None if quoted_limit is None else f"{quoted_limit.currency.per_usd:f}",
         "rate_as_of": None if quoted_limit is None else quoted_limit.currency.as_of.isoformat(),

@@ -42,7 +42,7 @@ allow_override: false
     assert (found.name, found.period, found.scope) == (
         "lab", BudgetPeriod("rolling", 30), Scope(project="vision", owner="ada@example.org"),
     )  # fmt: skip
-    assert found.quoted_limit.amount == 400000
+    assert found.quoted_limit.value == 400000
     assert (found.quoted_limit.currency.per_usd, str(found.quoted_limit.currency.as_of)) == (
         Decimal("1385.2"),
         "2026-11-20",

@@ -17,13 +17,14 @@ from cloudgpu.control.session.accounts import provider_kinds
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.roles import require_payer_role
 from cloudgpu.core.budgets import parsing
-from cloudgpu.core.budgets.budget import Action, Budget, LimitCurrency, Scope
+from cloudgpu.core.budgets.budget import Action, Budget, Scope
 from cloudgpu.core.budgets.enforcement import budget_stops
 from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.policies.guards import gentlest_ending
 from cloudgpu.core.policies.policy import ReaperAction
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
+from cloudgpu.core.values.units import QuotedAmount
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.views.budgets import budget_document, status_document, stop_document, stop_sentences
 
@@ -136,7 +137,7 @@ def _forecast_percent(text: str | None, default: int | None) -> int | None:
     return default if text is None else None if text == "none" else parsing.parse_percent(text, "--forecast")
 
 
-def _limit_currency(session: Session, options: BudgetOptions, amount: Decimal) -> LimitCurrency | None:
+def _limit_currency(session: Session, options: BudgetOptions, amount: Decimal) -> QuotedAmount | None:
     """Return the limit in its currency, with the typed rate or that of config.toml; None for US dollars."""
     code = (options.currency or "USD").upper()
     if options.rate is None:
@@ -144,7 +145,7 @@ def _limit_currency(session: Session, options: BudgetOptions, amount: Decimal) -
             message, remedy = "--rate-date needs the rate that it is of.", "Add --rate, for example --rate 1385.2."
             raise InvalidRequest(message, field="--rate-date", value=options.rate_date, next=remedy)
         currency = exchange_rate(session.settings.currencies, code)
-        return None if currency.code == "USD" else LimitCurrency(amount, currency)
+        return None if currency.code == "USD" else QuotedAmount(amount, currency)
     if code == "USD":
         raise InvalidRequest(
             "A rate needs the currency that it is for.",
@@ -155,7 +156,7 @@ def _limit_currency(session: Session, options: BudgetOptions, amount: Decimal) -
     today = session.clock().astimezone(zone_of(options.tz or session.settings.tz)).date()
     currency = typed_rate(code, options.rate, options.rate_date or today)
     check_rate_is_past(currency, session.clock())
-    return LimitCurrency(amount, currency)
+    return QuotedAmount(amount, currency)
 
 
 def _check_scope_names(session: Session, scope: Scope) -> None:

@@ -7,16 +7,16 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from enum import StrEnum
-from fractions import Fraction
 from typing import Any
 
 from cloudgpu.core.events.general_bodies import BudgetSet, LimitCurrencyRecord, ScopeRecord
 from cloudgpu.core.events.log import BUDGET_REMOVED, BUDGET_SET, Event
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.currency import Currency
-from cloudgpu.core.values.money import NANOS_PER_USD, Money
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import Period, period
+from cloudgpu.core.values.units import QuotedAmount
 
 SUBJECT = "budgets"  # of every line about a budget
 
@@ -98,30 +98,6 @@ def _matches(wanted: str | None, value: str | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitCurrency:
-    """The limit in another currency, with the rate and its day that were recorded together with it."""
-
-    amount: Decimal
-    currency: Currency
-
-    @property
-    def usd(self) -> Money:
-        """The limit in US dollars, rounded half-even to a nano-dollar."""
-        return Money(round(Fraction(self.amount) / Fraction(self.currency.per_usd) * NANOS_PER_USD))
-
-    def body(self) -> LimitCurrencyRecord:
-        """Return it as a ledger event stores it."""
-        currency = self.currency
-        return {
-            "amount": f"{self.amount:f}",
-            "code": currency.code,
-            "per_usd": f"{currency.per_usd:f}",
-            "as_of": currency.as_of.isoformat(),
-            "source": currency.source,
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class Budget:
     """A limit in US dollars, before credits. `thresholds` and `forecast` are percent of it; None: no such alert.
 
@@ -139,7 +115,7 @@ class Budget:
     tz: str = "UTC"
     zone: tzinfo = field(default=UTC, compare=False)
     allow_override: bool = True
-    quoted_limit: LimitCurrency | None = None
+    quoted_limit: QuotedAmount | None = None
     file: str = ""
 
     @property
@@ -152,7 +128,7 @@ class Budget:
         return {
             "name": self.name,
             "nanos": self.limit.nanos,
-            "quoted_limit": None if self.quoted_limit is None else self.quoted_limit.body(),
+            "quoted_limit": None if self.quoted_limit is None else _limit_record(self.quoted_limit),
             "period": {"kind": self.period.kind, "days": self.period.days},
             "scope": self.scope.body(),
             "thresholds": list(self.thresholds),
@@ -180,9 +156,13 @@ def budget_from(body: Mapping[str, Any], zone_of: Callable[[str], tzinfo]) -> Bu
     )
 
 
-def _limit_currency(body: Mapping[str, Any]) -> LimitCurrency:
+def _limit_record(limit: QuotedAmount) -> LimitCurrencyRecord:
+    return {"amount": f"{limit.value:f}", **limit.currency.to_json()}
+
+
+def _limit_currency(body: Mapping[str, Any]) -> QuotedAmount:
     day = date.fromisoformat(body["as_of"])
-    return LimitCurrency(Decimal(body["amount"]), Currency(body["code"], Decimal(body["per_usd"]), day, body["source"]))
+    return QuotedAmount(Decimal(body["amount"]), Currency(body["code"], Decimal(body["per_usd"]), day, body["source"]))
 
 
 def budgets_of(lines: Iterable[Event], zone_of: Callable[[str], tzinfo]) -> dict[str, Budget]:

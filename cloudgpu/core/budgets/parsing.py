@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from decimal import Decimal, InvalidOperation
 
-from cloudgpu.core.budgets.budget import Action, BudgetPeriod, LimitCurrency, Scope
+from cloudgpu.core.budgets.budget import Action, BudgetPeriod, Scope
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import closest_match, did_you_mean, unknown_word
+from cloudgpu.core.values.units import QuotedAmount
 from cloudgpu.errors import InvalidRequest
 
 MAX_LIMIT = Decimal(10) ** 15  # of any currency; nobody's budget is larger
@@ -37,9 +38,9 @@ def parse_amount(text: str, field: str) -> Decimal:
     return amount
 
 
-def limit_in_usd(amount: Decimal, quoted_limit: LimitCurrency | None, field: str) -> Money:
+def limit_in_usd(amount: Decimal, quoted_limit: QuotedAmount | None, field: str) -> Money:
     """Return the limit in US dollars; InvalidRequest for less than a nano-dollar."""
-    limit = Money.usd(amount) if quoted_limit is None else quoted_limit.usd
+    limit = Money.usd(amount) if quoted_limit is None else quoted_limit.in_usd
     if quoted_limit is not None and not limit.nanos:
         raise InvalidRequest(
             f"{amount:f} {quoted_limit.currency.code} are less than a billionth of a US dollar.",

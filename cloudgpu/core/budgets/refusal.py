@@ -125,7 +125,7 @@ def limit_text(budget: Budget) -> str:
     """Return the limit, in the currency that it was set in too, with the rate and its day."""
     if budget.quoted_limit is None:
         return budget.limit.text()
-    amount, currency = budget.quoted_limit.amount, budget.quoted_limit.currency
+    amount, currency = budget.quoted_limit.value, budget.quoted_limit.currency
     return f"{budget.limit.text()} ({amount:,f} {currency.code} at {currency.per_usd:f} of {currency.as_of})"
 
 

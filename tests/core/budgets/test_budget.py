@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from cloudgpu.core.billing.rates import time_until_limit
 from cloudgpu.core.billing.rules import intervals_cost
 from cloudgpu.core.budgets.admission import budget_sums
-from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, LimitCurrency, Scope, budgets_of
+from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, Scope, budgets_of
 from cloudgpu.core.budgets.commitments import Prices, SubstitutePrice
 from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
 from cloudgpu.core.budgets.status import findings, status_of
@@ -22,6 +22,7 @@ from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
+from cloudgpu.core.values.units import QuotedAmount
 from tests.core.machines import hourly, machine as any_machine
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -79,7 +80,7 @@ def test_the_last_word_about_a_name_counts():
     st.frozensets(st.sampled_from(list(Action)), min_size=1), st.none() | st.integers(1, 999), st.booleans(),
 )  # fmt: skip
 def test_a_budget_is_the_same_after_it_was_in_a_line(nanos, span, project, actions, forecast, allow):
-    paid = LimitCurrency(Decimal("1.5"), Currency("KRW", Decimal("1385.2"), date(2026, 11, 20), "bank"))
+    paid = QuotedAmount(Decimal("1.5"), Currency("KRW", Decimal("1385.2"), date(2026, 11, 20), "bank"))
     one = Budget(
         "lab",
         Money(nanos),
