@@ -12,9 +12,8 @@ from cloudgpu.control.inventory.listing import sync_reported
 from cloudgpu.control.jobs.slurm.events import record_external_jobs
 from cloudgpu.control.lifecycle.lifecycle import Termination, terminate_with_resources
 from cloudgpu.core.clusters.layout import engine_of_machine
-from cloudgpu.core.clusters.members import node_number
 from cloudgpu.core.model.identity import AccountElsewhere, QueriedAccount, Unanswered, account_text
-from cloudgpu.core.model.machine import Machine, command_name, may_run_text
+from cloudgpu.core.model.machine import Machine, command_name, may_run_text, node_of
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.log.head import FOLLOW_COMMAND
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerMovedAway
@@ -212,7 +211,7 @@ def _group_by_cluster(machines: Sequence[Machine]) -> list[list[Machine]]:
     groups: dict[str, list[Machine]] = {}
     for machine in machines:
         groups.setdefault(machine.cluster_node.id if machine.cluster_node else machine.id, []).append(machine)
-    return [sorted(group, key=node_number) for group in groups.values()]
+    return [sorted(group, key=node_of) for group in groups.values()]
 
 
 def _end_parallel(session: Session, groups: Sequence[Sequence[Machine]]) -> list[Termination | CloudgpuError]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.ssh import network_speed
 from cloudgpu.catalog.read import network_of
 from cloudgpu.control.access.reach import connected_to
-from cloudgpu.core.clusters.layout import engine_paths, rank
+from cloudgpu.core.clusters.layout import engine_paths
 from cloudgpu.core.clusters.members import members
 from cloudgpu.core.clusters.scaling import NETWORK_EFFICIENCY
-from cloudgpu.core.model.machine import Machine, is_on_prem
+from cloudgpu.core.model.machine import Machine, is_on_prem, node_of
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
@@ -83,7 +83,7 @@ def bench_network(
         program = None if cluster is None or tool is Tool.IPERF3 else tools.nccl
         if program is not None and cluster is not None:
             session.report(f"{cluster.name}: {program} on {cluster.nodes} nodes")
-            config = engine_paths(cluster.id, rank(first)).conf
+            config = engine_paths(cluster.id, node_of(first)).conf
             bandwidth = network_speed.measure_with_nccl(server, program, cluster.nodes, tools.gpus, config)
             return _bench_document(cluster.name, None, second, None, bandwidth, nominal_gbit)
         if tool is Tool.NCCL:

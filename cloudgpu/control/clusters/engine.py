@@ -20,12 +20,12 @@ from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.conf import Node, files_of, listens_narrowly, plan_digest
 from cloudgpu.core.clusters.fit import INSTALL, besides_login_user, check_fit, check_people
-from cloudgpu.core.clusters.layout import cluster_id, engine_of_machine, in_order, rank
+from cloudgpu.core.clusters.layout import cluster_id, engine_of_machine, in_order
 from cloudgpu.core.clusters.members import clusters
 from cloudgpu.core.clusters.nodes import NodeFacts
 from cloudgpu.core.clusters.state import SlurmState, missing_nodes, nodes_to_resume
 from cloudgpu.core.model.facts import ClusterNode
-from cloudgpu.core.model.machine import ON_PREMISES_PROVIDERS, Machine
+from cloudgpu.core.model.machine import ON_PREMISES_PROVIDERS, Machine, node_of
 from cloudgpu.core.values.naming import counted
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 from cloudgpu.parallel import Pool
@@ -115,14 +115,14 @@ def remove_engine(session: Session, machines: Sequence[Machine]) -> None:
 
     def remove(machine: Machine) -> None:
         try:
-            with EngineNode(_connect(session, machine), cluster, rank(machine)) as node:
+            with EngineNode(_connect(session, machine), cluster, node_of(machine)) as node:
                 node.remove()
         except CloudgpuError as error:
             errors.append(error)
 
     with Pool(MAX_PARALLEL, "nodes") as pool:
-        list(pool.map(remove, filter(rank, ordered)))
-    for head in filterfalse(rank, ordered):
+        list(pool.map(remove, filter(node_of, ordered)))
+    for head in filterfalse(node_of, ordered):
         remove(head)
     if errors:
         raise errors[0]
@@ -141,7 +141,7 @@ def remove_engine_from_owned(session: Session, machines: Sequence[Machine]) -> N
 def read_engine_state(session: Session, machines: Sequence[Machine]) -> SlurmState:
     """Return the state of a cluster's engine, as node 0 reports it. Raises Unreachable if node 0 cannot be reached."""
     head = in_order(machines)[0]
-    with EngineNode(open_connection(session, head), cluster_id(head), rank(head)) as node:
+    with EngineNode(open_connection(session, head), cluster_id(head), node_of(head)) as node:
         return node.state()
 
 
@@ -153,7 +153,7 @@ def _connected_nodes(session: Session, machines: Sequence[Machine]) -> Iterator[
     with ExitStack() as stack:
 
         def enter(machine: Machine) -> EngineNode:
-            node = EngineNode(_connect(session, machine), cluster, rank(machine))
+            node = EngineNode(_connect(session, machine), cluster, node_of(machine))
             stack.callback(node.close)
             return node
 

@@ -8,8 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from cloudgpu.control.outage.outage import continue_without_ledger, unrecorded_error, without_ledger
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.clusters.members import node_number
-from cloudgpu.core.model.machine import Machine, command_name, may_run_text
+from cloudgpu.core.model.machine import Machine, command_name, may_run_text, node_of
 from cloudgpu.errors import CloudgpuError, StopUnproved
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
@@ -75,8 +74,8 @@ def _call_or_error(session: Session, machine: Machine, call: NodeCall[T]) -> T |
 
 def workers_first(session: Session, machines: Sequence[Machine], call: NodeCall[T]) -> list[T | CloudgpuError]:
     """Do as `run_on_machines`, but node 0 after the others, because it has the queue of the cluster."""
-    heads = [machine for machine in machines if node_number(machine) == 0]
-    workers = [machine for machine in machines if node_number(machine) != 0]
+    heads = [machine for machine in machines if node_of(machine) == 0]
+    workers = [machine for machine in machines if node_of(machine) != 0]
     outcomes = {
         machine.id: outcome
         for group in (workers, heads)

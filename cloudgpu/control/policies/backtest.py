@@ -144,7 +144,7 @@ def _machines_of_name(machines: list[Machine], name: str, now: datetime) -> list
 
 def _joined_history(nodes: Sequence[MachineHistory]) -> MachineHistory:
     """Return the histories of a cluster's nodes as one; that of a machine outside a cluster as it is."""
-    nodes = sorted(nodes, key=lambda node: node_of(node.machine) if node.machine.cluster_node else 0)
+    nodes = sorted(nodes, key=lambda node: node_of(node.machine))
     first_node, *other_nodes = nodes
     if first_node.machine.cluster_node is None:
         return first_node

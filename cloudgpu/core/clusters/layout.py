@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from cloudgpu.core.model.facts import Engine
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Machine, node_of
 from cloudgpu.core.values.naming import digest
 
 ROOT = ".cloudgpu/slurm"  # below the home of the login user
@@ -46,14 +46,9 @@ def cluster_id(machine: Machine) -> str:
     return machine.cluster.id if machine.cluster is not None else machine.id
 
 
-def rank(machine: Machine) -> int:
-    """Return the number of a machine among the nodes of its cluster, from 0."""
-    return machine.cluster.node if machine.cluster is not None else 0
-
-
 def in_order(machines: Iterable[Machine]) -> tuple[Machine, ...]:
     """Return the machines of one cluster, node 0 first."""
-    return tuple(sorted(machines, key=rank))
+    return tuple(sorted(machines, key=node_of))
 
 
 def engine_directory(cluster: str, node: int = CONTROLLER) -> str:

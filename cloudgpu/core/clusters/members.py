@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from cloudgpu.core.model.facts import ClusterNode
-from cloudgpu.core.model.machine import Machine, by_cluster, has_retained_resources, not_none
+from cloudgpu.core.model.identity import may_cost_money
+from cloudgpu.core.model.machine import Machine, by_cluster, node_of, not_none
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 
 
@@ -32,10 +33,10 @@ def members(machines: Iterable[Machine], name: str, *, ended: bool = False) -> t
         one for one in machines if one.cluster_node is not None and name in (one.cluster_node.name, one.cluster_node.id)
     )
     groups = [*by_cluster(named_nodes).values()]
-    for is_preferred in (lambda machine: machine.terminated_at is None, _exists_or_retained):
+    for is_preferred in (lambda machine: machine.terminated_at is None, may_cost_money):
         found = [group for group in groups if any(is_preferred(one) for one in group)]
         if found:
-            return tuple(one for one in found[-1] if _exists_or_retained(one))
+            return tuple(one for one in found[-1] if may_cost_money(one))
     return tuple(groups[-1]) if groups and ended else ()
 
 
@@ -45,21 +46,16 @@ def clusters(machines: Iterable[Machine]) -> list[tuple[Machine, ...]]:
     Nodes that are gone are left out, unless all nodes of the cluster are gone.
     """
     groups = by_cluster(machine for machine in machines if machine.cluster_node is not None).values()
-    return [tuple([one for one in group if _exists_or_retained(one)] or group) for group in groups]
+    return [tuple([one for one in group if may_cost_money(one)] or group) for group in groups]
 
 
 def status(nodes: Sequence[Machine]) -> ClusterStatus:
     """Return how complete the cluster with these nodes is. `nodes` are what `members` or `clusters` returns."""
-    machines = [machine for machine in nodes if _exists_or_retained(machine)]
+    machines = [machine for machine in nodes if may_cost_money(machine)]
     total = _node(nodes[0]).nodes
     return ClusterStatus(
         len(machines), total, len(machines) < total and all(one.launch_status != "open" for one in machines)
     )
-
-
-def node_number(machine: Machine) -> int:
-    """Return a machine's node number in its cluster; 0 for a single machine."""
-    return machine.cluster_node.node if machine.cluster_node else 0
 
 
 def first_node(nodes: Sequence[Machine]) -> Machine:
@@ -68,7 +64,7 @@ def first_node(nodes: Sequence[Machine]) -> Machine:
     Raises InstanceNotFound where it is gone: another node has neither its files nor its queue.
     """
     first = nodes[0]
-    if node_number(first) == 0:
+    if node_of(first) == 0:
         return first
     cluster, names = _node(first), ", ".join(machine.name for machine in nodes[:8])
     raise InstanceNotFound(
@@ -95,7 +91,3 @@ def require_whole_cluster(machine: Machine, name: str | None, verb: str) -> None
 
 def _node(machine: Machine) -> ClusterNode:
     return not_none(machine.cluster_node)
-
-
-def _exists_or_retained(machine: Machine) -> bool:
-    return machine.terminated_at is None or has_retained_resources(machine)

@@ -356,5 +356,5 @@ def latest_launch(machines: Sequence[Machine]) -> list[Machine]:
 
 
 def node_of(machine: Machine) -> int:
-    """Return a machine's node number in its cluster."""
-    return not_none(machine.cluster).node
+    """Return a machine's node number in its cluster; 0 for a single machine."""
+    return 0 if machine.cluster is None else machine.cluster.node

@@ -17,8 +17,9 @@ from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.core.clusters.layout import engine_paths, rank
+from cloudgpu.core.clusters.layout import engine_paths
 from cloudgpu.core.model.facts import ClusterNode
+from cloudgpu.core.model.machine import node_of
 from cloudgpu.providers.local.processes import find_processes
 
 NEEDS = ("slurmd", "slurmctld", "munged", "sinfo", "sbatch", "srun")
@@ -69,7 +70,7 @@ class Gang:
         return ClusterNode(self.name, self.cluster, int(row.name.rpartition("-")[2]), self.nodes, "slurm")
 
     def machine(self, node):
-        return next(row for row in self.machines if rank(row) == node)
+        return next(row for row in self.machines if node_of(row) == node)
 
     def sh(self, command, *, node=0, timeout=WITHIN_S):
         """Run a shell command on a node with Slurm's own commands at hand; return (status, output, errors)."""

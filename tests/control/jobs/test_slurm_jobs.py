@@ -34,16 +34,17 @@ from cloudgpu.control.jobs.watch import reconcile_to_end
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.session.session import all_jobs
-from cloudgpu.core.clusters.layout import cluster_id, engine_paths, rank
+from cloudgpu.core.clusters.layout import cluster_id, engine_paths
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.shares import IDLE, machine_assignments
+from cloudgpu.core.model.machine import node_of
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.jobs import exit_code
 from tests.control.clusters.gang import needs_slurm
 from tests.control.jobs.bench import Bench
 
 RANKS = """
-echo "rank $CLOUDGPU_NODE_RANK of $CLOUDGPU_NUM_NODES on $(echo $CLOUDGPU_NODE_IPS) at $MASTER_ADDR"
+echo "node_of $CLOUDGPU_NODE_RANK of $CLOUDGPU_NUM_NODES on $(echo $CLOUDGPU_NODE_IPS) at $MASTER_ADDR"
 test "$MASTER_PORT" -gt 0 && test "$(wc -l < "$CLOUDGPU_HOSTFILE")" = 2 && test "$SLURM_JOB_NUM_NODES" = 2
 test "$CLOUDGPU_NODE_RANK" = 0 && cp train.py "$CLOUDGPU_RESULTS/copy.py"
 until test -e "$CLOUDGPU_RESULTS/copy.py"; do sleep 0.1; done
@@ -60,7 +61,7 @@ class Train(Bench):
         launch(
             self.session, prepare(self.session, parse_request(provider="local", name="train", nodes=2, template="bare"))
         )
-        self.nodes = sorted(self.left(), key=rank)
+        self.nodes = sorted(self.left(), key=node_of)
         set_up_engine(self.session, self.nodes)
         connection, out = open_connection(self.session, self.nodes[0]), BytesIO()
         run(connection, ("pwd",), stdin=None, stdout=out, stderr=BytesIO())
@@ -124,8 +125,8 @@ def test_the_status_is_that_of_the_rank_that_failed_first(train, done):
 
 
 def test_each_rank_finds_who_it_is_and_results_come_back(train, done):
-    assert f"rank 0 of 2 on {' '.join(one.address[0] for one in train.nodes)} at" in train.out(done["ranks"])
-    assert "rank 1 of 2" in train.out(done["ranks"])
+    assert f"node_of 0 of 2 on {' '.join(one.address[0] for one in train.nodes)} at" in train.out(done["ranks"])
+    assert "node_of 1 of 2" in train.out(done["ranks"])
     assert done["ranks"].fetched.whole
     copy = train.work / "results" / "ranks" / "copy.py"
     assert copy.read_text() == (train.work / "train.py").read_text()
