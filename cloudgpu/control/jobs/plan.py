@@ -37,7 +37,7 @@ from cloudgpu.core.jobs.notice import SpotNoticeFit, notice_fit
 from cloudgpu.core.jobs.snapshot import Snapshot
 from cloudgpu.core.jobs.stored import VOLUME, bucket_of
 from cloudgpu.core.launch.traffic import JobTraffic, job_traffic
-from cloudgpu.core.launch.trust import check_exposure_on
+from cloudgpu.core.launch.trust import check_exposure
 from cloudgpu.core.model.machine import Machine, is_on_prem
 from cloudgpu.core.model.offers import DEFAULT_TRUST, MachineConfiguration, Market, TrafficPrices
 from cloudgpu.core.values.money import Money
@@ -92,7 +92,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
             machine, jobs if slurm is None else (one for one in jobs if one.gang_size > 1)
         )  # Slurm has a queue
         options = {"secret": request.secrets, "env_file": request.env_file}
-        check_exposure_on(machine.name, machine.trust, host_visible_options(options), expose=request.is_exposed)
+        check_exposure(machine.trust, host_visible_options(options), expose=request.is_exposed, name=machine.name)
         volume_source = next((record["source"] for record in request.data if record["source"].startswith(VOLUME)), None)
         check_volume_attached(machine, {"--results-to": request.results_to, "--data": volume_source})
     launch = None if machine is not None else _launch_options(session, request)

@@ -93,30 +93,21 @@ def parse_trust(text: str | None) -> Trust | None:
     return None if text is None else parse_member(Trust, str(text), "trust", "--trust")
 
 
-def check_exposure(trust: Trust | None, options: Iterable[str], *, expose: bool) -> None:
+def check_exposure(trust: str | None, options: Iterable[str], *, expose: bool, name: str | None = None) -> None:
     """Raise InvalidRequest for the first of these options where a stranger's computer would get what it is about.
 
-    `options` are those that were given: secrets, volumes. `expose`: whoever asks has agreed to that.
+    `options` are those that were given: secrets, volumes. `expose`: whoever asks has agreed to that. `name` is the
+    machine's, where there is one already; else the trust can still be changed.
     """
-    if trust is not Trust.COMMUNITY or expose:
+    option = next(iter(options), None)
+    if trust != Trust.COMMUNITY or expose or option is None:
         return
-    for option in options:
-        raise InvalidRequest(
-            f"{option} with --trust community would let the owner of a stranger's computer read it.",
-            field=option,
-            value=str(trust),
-            next="Add --expose if they may, or leave --trust community out.",
-        )
-
-
-def check_exposure_on(name: str, trust: str | None, options: Iterable[str], *, expose: bool) -> None:
-    """Raise InvalidRequest for the first of these options where the machine `name` is a stranger's computer."""
-    if trust != Trust.COMMUNITY or expose:
-        return
-    for option in options:
-        raise InvalidRequest(
-            f"{option} on {name} would let the owner of a stranger's computer read it (trust: community).",
-            field=option,
-            value=name,
-            next=f"Add --expose if they may, or leave {option} out.",
-        )
+    on_it, known, remedy = f"on {name}", " (trust: community)", f"leave {option} out"
+    if name is None:
+        on_it, known, remedy = "with --trust community", "", "leave --trust community out"
+    raise InvalidRequest(
+        f"{option} {on_it} would let the owner of a stranger's computer read it{known}.",
+        field=option,
+        value=name or str(trust),
+        next=f"Add --expose if they may, or {remedy}.",
+    )
