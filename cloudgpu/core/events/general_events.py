@@ -192,14 +192,17 @@ def policy_withdrawn(name: str, now: datetime, after: int) -> Draft:
 
 def owner_claimed(owner: str, person: str, now: datetime, after: int) -> Draft:
     """Return the line by which a person claims an owner's name that nobody has."""
-    body: bodies.OwnerNamed = {"owner": owner, "person": person}
-    return _line("owner_claimed", "people", body, now, f"{tag_value(owner) or owner}:{after}")
+    return _owner_named("owner_claimed", owner, person, now, after)
 
 
 def owner_assigned(owner: str, person: str, now: datetime, after: int) -> Draft:
     """Return the line by which a payer assigns an owner's name to a person."""
-    body: bodies.OwnerNamed = {"owner": owner, "person": person}
-    return _line("owner_assigned", "people", body, now, f"{tag_value(owner) or owner}:{after}")
+    return _owner_named("owner_assigned", owner, person, now, after)
+
+
+def _owner_named(kind: str, owner: str, person: str, now: datetime, after: int) -> Draft:
+    body = bodies.OwnerNamed(owner=owner, person=person)
+    return _line(kind, "people", body, now, f"{tag_value(owner) or owner}:{after}")
 
 
 def team_set(members: str, payers: str, now: datetime, after: int) -> Draft:
@@ -217,16 +220,20 @@ def ledger_opened(ledger: str, now: datetime) -> Draft:
 
 def ledger_doubted(why: str, seq: int, now: datetime) -> Draft:
     """Return the line that the ledger may lack lines before `seq`; 0: how many is not known."""
-    return Draft("ledger_doubted", "ledger", _doubted(why, seq), now, f"doubt:{seq or why}:{iso(now)}")
+    return Draft(
+        "ledger_doubted", "ledger", bodies.LedgerDoubted(why=why, seq=seq), now, f"doubt:{seq or why}:{iso(now)}"
+    )
 
 
 def ledger_restored(why: str, seq: int, head_hash: str, now: datetime) -> Draft:
     """Return the line that the ledger is a restored copy that ends with line `seq` of this hash, and may lack lines."""
-    return Draft("ledger_doubted", "ledger", _doubted(why, seq), now, f"restored:{head_hash}:{now.timestamp()}")
-
-
-def _doubted(why: str, seq: int) -> bodies.LedgerDoubted:
-    return {"why": why, "seq": seq}
+    return Draft(
+        "ledger_doubted",
+        "ledger",
+        bodies.LedgerDoubted(why=why, seq=seq),
+        now,
+        f"restored:{head_hash}:{now.timestamp()}",
+    )
 
 
 def ledger_settled(found: str | None, why: str, now: datetime, after: int) -> Draft:

@@ -139,14 +139,6 @@ def price_observed(machine: str, price: Price, at: datetime, *, on_demand: Price
     return _priced(machine, bodies.PriceObserved(price=price_to_json(price)), at, on_demand, clock)
 
 
-def price_changed(
-    machine: str, price: Price, since: str | None, now: datetime, *, on_demand: Price | None = None
-) -> Draft:
-    """Return the line of a price that holds now; perhaps since `since`, None where it does from now on."""
-    body: bodies.PriceObserved = {"price": price_to_json(price), "maybe_from": since}
-    return _priced(machine, body, now, on_demand, OWN_CLOCK)
-
-
 def _priced(machine: str, body: bodies.PriceObserved, at: datetime, on_demand: Price | None, clock: str) -> Draft:
     if on_demand is not None:
         body["on_demand"] = price_to_json(on_demand)
@@ -373,8 +365,9 @@ def _price_differs(machine: Machine, price: Price) -> bool:
 
 
 def _price_change_line(machine: Machine, price: Price, since: str | None, now: datetime) -> Draft:
-    on_demand = price if machine.market == Market.ON_DEMAND else None
-    return price_changed(machine.id, price, since, now, on_demand=on_demand)
+    """Return the line of a price that holds now; perhaps since `since`, None where it does from now on."""
+    body: bodies.PriceObserved = {"price": price_to_json(price), "maybe_from": since}
+    return _priced(machine.id, body, now, price if machine.market == Market.ON_DEMAND else None, OWN_CLOCK)
 
 
 def needs_prices(machine: Machine, earliest: str) -> bool:

@@ -98,10 +98,6 @@ class Period:
     begin: datetime
     end: datetime
 
-    def contains(self, moment: datetime) -> bool:
-        """Say whether a time is in the period."""
-        return self.begin <= moment < self.end
-
 
 def period(kind: str, now: datetime, zone: tzinfo) -> Period:
     """Return the `day`, `week` or `month` of this zone that contains `now`; raise KeyError for another kind.
