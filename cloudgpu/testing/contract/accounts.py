@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import cast
 
 import pytest
@@ -144,7 +146,31 @@ class ChecksPermissionsContract(ContractBase):
         assert self.list_living(provider) == []
 
 
-class HasMachineRoleContract(ContractBase):
+class RoleBase(ContractBase):
+    """What the suites about the roles of machines and of timers share."""
+
+    def check_made_once(
+        self, read: Callable[[], ProviderRole], make: Callable[[], None], remove: Callable[[], None]
+    ) -> None:
+        """Check that creating the role twice and deleting it twice is no error, and that all its parts come and go."""
+        for _ in range(2):
+            make()
+            assert all(part.exists and part.is_ours for part in read().parts)
+        for _ in range(2):
+            remove()
+            assert not any(part.exists for part in read().parts)
+
+    def check_not_made(self, read: Callable[[], ProviderRole]) -> None:
+        """Check that reading a role creates nothing, and names its parts and its place."""
+        for _ in range(2):
+            role = read()
+            assert [part for part in role.parts if part.exists] == []
+            assert role.account
+            assert role.parts
+            assert all(part.description and part.name for part in role.parts)
+
+
+class HasMachineRoleContract(RoleBase):
     """The role of machines is created once, read, and deleted with all its parts."""
 
     # The policy of the role, in the language of the cloud
@@ -152,31 +178,17 @@ class HasMachineRoleContract(ContractBase):
         '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "ec2:CreateTags", "Resource": "*"}]}'
     )
 
-    def get_role(self, provider: Provider) -> ProviderRole:
-        """Return the role, and which of its parts exist."""
-        return cast("HasMachineRole", provider).machine_role(self.policy_document)
-
     def test_a_role_that_was_not_made_is_not_there(self, provider: Provider) -> None:
-        """Reading it creates nothing."""
-        for _ in range(2):
-            assert [part for part in self.get_role(provider).parts if part.exists] == []
+        """Reading it creates nothing; its parts and its place are shown before it is created."""
+        role = cast("HasMachineRole", provider)
+        self.check_not_made(partial(role.machine_role, self.policy_document))
 
     def test_a_role_is_made_once_and_taken_away_whole(self, provider: Provider) -> None:
         """Creating it twice and deleting it twice is no error."""
-        role = cast("HasMachineRole", provider)
-        for _ in range(2):
-            role.make_machine_role(self.policy_document)
-            assert all(part.exists and part.is_ours for part in self.get_role(provider).parts)
-        for _ in range(2):
-            role.remove_machine_role()
-            assert not any(part.exists for part in self.get_role(provider).parts)
-
-    def test_a_role_names_its_parts_and_its_place(self, provider: Provider) -> None:
-        """They are shown before it is created."""
-        role = self.get_role(provider)
-        assert role.account
-        assert role.parts
-        assert all(part.description and part.name for part in role.parts)
+        role, document = cast("HasMachineRole", provider), self.policy_document
+        self.check_made_once(
+            partial(role.machine_role, document), partial(role.make_machine_role, document), role.remove_machine_role
+        )
 
 
 class HasBudgetAlertContract(ContractBase):
@@ -202,7 +214,7 @@ class HasBudgetAlertContract(ContractBase):
             assert alerts.budget_alert() is None
 
 
-class HasTimerRoleContract(ContractBase):
+class HasTimerRoleContract(RoleBase):
     """The role of timers is created once, read, and deleted with all its parts."""
 
     # The policy of the role, in the language of the cloud
@@ -212,21 +224,15 @@ class HasTimerRoleContract(ContractBase):
 
     def test_a_timer_role_that_was_not_made_is_not_there(self, provider: Provider) -> None:
         """Reading it creates nothing; each part has a name and a description."""
-        for _ in range(2):
-            role = cast("HasTimerRole", provider).timer_role(self.timer_policy_document)
-            assert [part for part in role.parts if part.exists] == []
-            assert role.account
-            assert all(part.description and part.name for part in role.parts)
+        role = cast("HasTimerRole", provider)
+        self.check_not_made(partial(role.timer_role, self.timer_policy_document))
 
     def test_a_timer_role_is_made_once_and_taken_away_whole(self, provider: Provider) -> None:
         """Creating it twice and deleting it twice is no error."""
-        role = cast("HasTimerRole", provider)
-        for _ in range(2):
-            role.make_timer_role(self.timer_policy_document)
-            assert all(part.exists and part.is_ours for part in role.timer_role(self.timer_policy_document).parts)
-        for _ in range(2):
-            role.remove_timer_role()
-            assert not any(part.exists for part in role.timer_role(self.timer_policy_document).parts)
+        role, document = cast("HasTimerRole", provider), self.timer_policy_document
+        self.check_made_once(
+            partial(role.timer_role, document), partial(role.make_timer_role, document), role.remove_timer_role
+        )
 
 
 class ReadsCreditContract(ContractBase):

@@ -26,7 +26,6 @@ from cloudgpu.testing.helpers import make_attempt, new_host_key, pick
 MakeAttempt = Callable[..., Attempt]
 WAIT_TIMEOUT_S = 30.0
 LAUNCH_TIMEOUT_S = 120.0
-GONE_STATES = (State.TERMINATED,)
 _MISSING_OVERRIDE = (
     "{0}.{1} is missing: make that fault happen in the cloud that the suite runs against. Where it cannot happen, say "
     'why: cannot_happen = {{"{1}": "..."}}.'
@@ -148,16 +147,17 @@ class ContractBase:
             warnings.warn(f"{type(self).__name__}: no test of {fault}, since {why}", NotApplicable, stacklevel=2)
         return why is None
 
-    def check_not_found(self, provider: Provider, attempt: Attempt, call: Callable[[str], object]) -> None:
-        """Check that `call` raises InstanceNotFound for the id of no machine; `attempt` is launched for a valid id."""
+    def check_not_found(self, provider: Provider, attempt: Attempt, *calls: Callable[[str], object]) -> None:
+        """Check that `calls` raise InstanceNotFound for the id of no machine; `attempt` is launched for a valid id."""
         unknown_id = self.launch(provider, attempt).id[:-4] + "0000"
-        with pytest.raises(InstanceNotFound):
-            call(unknown_id)
+        for call in calls:
+            with pytest.raises(InstanceNotFound):
+                call(unknown_id)
 
     def is_gone(self, provider: Provider, id: str) -> bool:  # noqa: A002
         """Say whether the machine is proved gone."""
         try:
-            return provider.get(id).state in GONE_STATES
+            return provider.get(id).state is State.TERMINATED
         except InstanceNotFound:
             return True
 
@@ -165,4 +165,4 @@ class ContractBase:
         """Return all living machines of a complete listing."""
         listing = provider.list()
         assert listing.unanswered == ()
-        return [instance for instance in listing.instances if instance.state not in GONE_STATES]
+        return [instance for instance in listing.instances if instance.state is not State.TERMINATED]

@@ -13,13 +13,14 @@ import pytest
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Market, Requirements
-from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
+from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import HasFirewall, HasVolumes, PlacementConstraint, Resolves
 from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
 # CIDRs: of the caller at the launch, of the caller later, of a colleague
 HERE, THERE, LAB = "203.0.113.7/32", "198.51.100.9/32", "192.0.2.0/24"
+FROM_HERE = Setup(network=Network(ssh_from=(HERE,)))
 
 
 class ResolvesContract(ContractBase):
@@ -92,7 +93,7 @@ class ReachableContract(ContractBase):
 
     def launch_reachable(self, provider: Provider, make_attempt: MakeAttempt) -> Instance:
         """Return a running machine that was launched from `HERE`."""
-        return self.launch_and_wait(provider, make_attempt(setup=Setup(network=Network(ssh_from=(HERE,)))))
+        return self.launch_and_wait(provider, make_attempt(setup=FROM_HERE))
 
     def allow_each(self, provider: Provider, id: str, **cidr_by_label: str | None) -> dict[str, str]:  # noqa: A002
         """Let each label in from its CIDR, in order; return who may connect then."""
@@ -132,8 +133,7 @@ class ReachableContract(ContractBase):
 
     def test_what_is_unknown_lets_nobody_in(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """An unknown machine has no firewall to open."""
-        unknown = self.launch_reachable(provider, make_attempt).id[:-4] + "0000"
-        with pytest.raises(InstanceNotFound):
-            cast("HasFirewall", provider).allowed(unknown)
-        with pytest.raises(InstanceNotFound):
-            cast("HasFirewall", provider).allow(unknown, "caller", THERE)
+        firewall, attempt = cast("HasFirewall", provider), make_attempt(setup=FROM_HERE)
+        self.check_not_found(
+            provider, attempt, firewall.allowed, lambda unknown: firewall.allow(unknown, "caller", THERE)
+        )

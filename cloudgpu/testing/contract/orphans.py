@@ -101,9 +101,7 @@ class HasOrphansContract(ContractBase):
             for remaining in self.list_orphans(cleaned_provider)
             if remaining.attached_to == machine.id and remaining.kind is not Kind.SPOT_REQUEST
         }
-        for resource in self.list_orphans(cleaned_provider):
-            with suppress(InvalidRequest):
-                cast("HasOrphans", cleaned_provider).remove_orphan(resource)
+        self.remove_all(cleaned_provider)
         assert cleaned_provider.get(machine.id).state is State.RUNNING
         assert used_ids <= {resource.id for resource in self.list_orphans(cleaned_provider)}
 

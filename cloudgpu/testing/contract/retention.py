@@ -10,7 +10,16 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, TAG_VOLUME, State
+from cloudgpu.core.model.instances import (
+    TAG_ID,
+    TAG_IMAGE,
+    TAG_LEDGER,
+    TAG_OWNER,
+    TAG_PROJECT,
+    TAG_VOLUME,
+    Instance,
+    State,
+)
 from cloudgpu.core.model.launch import Attempt, Setup, Volume
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.model.resources import Kind, ProviderResource
@@ -47,15 +56,17 @@ class RetentionBase(ContractBase):
         """Return the resources that have the tags of this launch."""
         return [resource for resource in self.list_resources(provider) if resource.tags.get(TAG_ID) == attempt.machine]
 
-    def disk_in_use(self, provider: Provider, attempt: Attempt, id: str) -> ProviderResource:  # noqa: A002
-        """Return the system disk of a running machine, once it is listed."""
-        self.wait_until(lambda: [resource.attached_to for resource in self.resources_of(provider, attempt)] == [id])
-        return self.resources_of(provider, attempt)[0]
+    def launch_with_disk(self, provider: Provider, attempt: Attempt) -> tuple[Instance, ProviderResource]:
+        """Launch a machine; return it and its system disk, once it runs and the disk is listed."""
+        machine = self.launch_and_wait(provider, attempt)
+        self.wait_until(
+            lambda: [resource.attached_to for resource in self.resources_of(provider, attempt)] == [machine.id]
+        )
+        return machine, self.resources_of(provider, attempt)[0]
 
     def retained_disk(self, provider: Provider, attempt: Attempt) -> ProviderResource:
         """Launch, end the machine keeping its disk, and return that disk once it is free."""
-        machine = self.launch_and_wait(provider, attempt)
-        self.disk_in_use(provider, attempt, machine.id)
+        machine, _ = self.launch_with_disk(provider, attempt)
         cast("Imageable", provider).terminate_keeping_disk(machine.id)
         self.wait_until_gone(provider, machine.id)
         self.wait_until(
@@ -94,8 +105,7 @@ class HasResourcesContract(RetentionBase):
     def test_a_machines_disk_is_listed_as_in_use(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """With what is needed to know whose it is, where, and what it costs."""
         attempt = make_attempt()
-        machine = self.launch_and_wait(emptied_provider, attempt)
-        disk = self.disk_in_use(emptied_provider, attempt, machine.id)
+        machine, disk = self.launch_with_disk(emptied_provider, attempt)
         assert (disk.kind, disk.name) == (Kind.DISK, "")
         assert (disk.provider, disk.account) == (emptied_provider.kind, emptied_provider.account)
         assert (disk.region, disk.zone) == (machine.region, machine.zone)
@@ -106,8 +116,7 @@ class HasResourcesContract(RetentionBase):
     def test_a_region_shows_its_own_and_no_others(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """The listing of one region has the resources in it, and no others."""
         attempt = make_attempt()
-        machine = self.launch_and_wait(emptied_provider, attempt)
-        disk = self.disk_in_use(emptied_provider, attempt, machine.id)
+        machine, disk = self.launch_with_disk(emptied_provider, attempt)
         assert [resource.id for resource in self.list_resources(emptied_provider, machine.region)] == [disk.id]
         others = {offer.region for offer in emptied_provider.available(Requirements()).items} - {machine.region}
         assert all(self.list_resources(emptied_provider, region) == [] for region in sorted(others)[:1])
@@ -115,8 +124,7 @@ class HasResourcesContract(RetentionBase):
     def test_what_a_machine_uses_is_not_removed(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """A machine that runs loses nothing."""
         attempt = make_attempt()
-        machine = self.launch_and_wait(emptied_provider, attempt)
-        disk = self.disk_in_use(emptied_provider, attempt, machine.id)
+        machine, disk = self.launch_with_disk(emptied_provider, attempt)
         with pytest.raises(InvalidRequest):
             cast("HasResources", emptied_provider).remove(disk)
         assert emptied_provider.get(machine.id).state is State.RUNNING
@@ -125,15 +133,14 @@ class HasResourcesContract(RetentionBase):
     def test_a_terminated_machine_leaves_nothing(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """Its disk goes with it, whatever was set when it was launched."""
         attempt = make_attempt()
-        machine = self.launch_and_wait(emptied_provider, attempt)
-        self.disk_in_use(emptied_provider, attempt, machine.id)
+        machine, _ = self.launch_with_disk(emptied_provider, attempt)
         self.terminate_and_wait(emptied_provider, machine.id)
         self.wait_until(lambda: self.resources_of(emptied_provider, attempt) == [])
 
     def test_what_is_not_there_is_removed_already(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """Removing is repeated after a lost answer."""
         attempt = make_attempt()
-        disk = self.disk_in_use(emptied_provider, attempt, self.launch_and_wait(emptied_provider, attempt).id)
+        _, disk = self.launch_with_disk(emptied_provider, attempt)
         cast("HasResources", emptied_provider).remove(replace(disk, id=disk.id[:-4] + "0000", attached_to=None))
         assert [resource.id for resource in self.resources_of(emptied_provider, attempt)] == [disk.id]
 

@@ -8,8 +8,6 @@ import base64
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
-import pytest
-
 from cloudgpu.core.model.instances import TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, Instance, State
 from cloudgpu.core.model.offers import Basis, Market, Price, Requirements
 from cloudgpu.core.values.money import Money
@@ -100,10 +98,8 @@ class PausableContract(ContractBase):
 
     def test_what_is_unknown_can_neither_stop_nor_start(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """An unknown machine raises InstanceNotFound."""
-        unknown = self.launch(provider, make_attempt()).id[:-4] + "0000"
-        for call in (cast("Pausable", provider).stop, cast("Pausable", provider).start):
-            with pytest.raises(InstanceNotFound):
-                call(unknown)
+        pausable = cast("Pausable", provider)
+        self.check_not_found(provider, make_attempt(), pausable.stop, pausable.start)
 
 
 class TaggableContract(ContractBase):
