@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,11 +30,10 @@ _TIME_FIELDS = ("made_at", "asked_at", "taken_at", "last_active")
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long the fake cloud takes, in seconds: to boot, to stop, and how long it still lists what has ended."""
+    """How long the fake cloud takes, in seconds: to boot, and to stop."""
 
     boot_s: float = 0.0
     stop_s: float = 0.0
-    keep_s: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +67,6 @@ class FakeMachine:
     run_s: float = 0.0  # how long it may run from each start, where that was fixed at its launch
 
 
-_MACHINE_FIELDS = tuple(
-    machine_field.name for machine_field in fields(FakeMachine)
-)  # asdict would copy each value of each
-
-
 @dataclass(frozen=True, slots=True)
 class Phase:
     """A state, since when, and why (None if it was requested)."""
@@ -104,16 +98,8 @@ def tag_timer(machine: FakeMachine) -> datetime | None:
     return from_epoch(text) if text else None
 
 
-def machine_to_json(machine: FakeMachine) -> dict[str, Any]:
-    """Return the machine as plain JSON values."""
-    times = {name: (at := getattr(machine, name)) and iso(at) for name in _TIME_FIELDS}
-    kinds = {"market": str(machine.market), "requested": str(machine.requested)}
-    gpus = [asdict(gpu) for gpu in machine.accelerators]
-    return {**{name: getattr(machine, name) for name in _MACHINE_FIELDS}, **kinds, "accelerators": gpus, **times}
-
-
 def machine_from_json(data: Mapping[str, Any]) -> FakeMachine:
-    """Return the machine that `machine_to_json` wrote."""
+    """Return a machine of a state file."""
     times = {name: data[name] and from_iso(data[name]) for name in _TIME_FIELDS}
     gpus = tuple(Accelerator(**gpu) for gpu in data["accelerators"])
     kinds = {"market": Market(data["market"]), "requested": State(data["requested"]), "accelerators": gpus}
@@ -160,11 +146,6 @@ class FakeResource:
     stays: bool = True
 
 
-_RESOURCE_FIELDS = tuple(
-    resource_field.name for resource_field in fields(FakeResource)
-)  # asdict would copy each value of each
-
-
 def as_provider_resource(resource: FakeResource, account: str, now: datetime) -> ProviderResource:
     """Return the resource as the provider lists it at `now`."""
     name = resource.tags.get(TAG_VOLUME if resource.kind is Kind.VOLUME else TAG_IMAGE, "")
@@ -185,14 +166,8 @@ def as_provider_resource(resource: FakeResource, account: str, now: datetime) ->
     )
 
 
-def resource_to_json(resource: FakeResource) -> dict[str, Any]:
-    """Return the resource as plain JSON values."""
-    times = {"made_at": iso(resource.made_at), "ready_at": iso(resource.ready_at)}
-    return {**{name: getattr(resource, name) for name in _RESOURCE_FIELDS}, "kind": str(resource.kind), **times}
-
-
 def resource_from_json(data: Mapping[str, Any]) -> FakeResource:
-    """Return the resource that `resource_to_json` wrote."""
+    """Return a resource of a state file."""
     times = {name: from_iso(data[name]) for name in ("made_at", "ready_at")}
     return FakeResource(**{**data, "kind": Kind(data["kind"]), **times})
 
@@ -321,58 +296,33 @@ class FileStore:
     def _write(self, cloud: Cloud) -> None:
         new_file = self._path.with_name(self._path.name + ".new")
         new_file.touch(mode=0o600)
-        encoded = json.dumps(_to_json(cloud)).encode()
+        encoded = json.dumps({**_plain(cloud), "machines": list(cloud.machines.values())}, default=_plain).encode()
         new_file.write_bytes(encoded)
         new_file.replace(self._path)
         self._last_written = encoded, cloud
 
 
-def _to_json(cloud: Cloud) -> dict[str, Any]:
-    return {
-        "machines": [machine_to_json(machine) for machine in cloud.machines.values()],
-        "calls": dict(cloud.calls),
-        "faults": [asdict(fault) for fault in cloud.faults],
-        "hidden": sorted(cloud.hidden),
-        "exhausted": sorted(cloud.exhausted),
-        "room": cloud.room,
-        "resources": [resource_to_json(resource) for resource in cloud.resources.values()],
-        "made": cloud.made,
-        "firewalls": cloud.firewalls,
-        "quotas": cloud.quotas,
-        "requests": cloud.requests,
-        "denied": sorted(cloud.denied),
-        "spot": cloud.spot,
-        "role": cloud.role,
-        "budget": cloud.budget,
-        "credit": cloud.credit,
-        "timers": cloud.timers,
-        "timer_role": cloud.timer_role,
-        "host_keys": cloud.host_keys,
-    }
+def _plain(value: Any) -> Any:
+    """Return a value of the state that JSON does not have as one that it has."""
+    if isinstance(value, set):
+        return sorted(value)
+    if isinstance(value, datetime):
+        return iso(value)
+    return {value_field.name: getattr(value, value_field.name) for value_field in fields(value)}
 
 
 def _from_json(data: Mapping[str, Any]) -> Cloud:
-    return Cloud(
-        machines={machine["id"]: machine_from_json(machine) for machine in data["machines"]},
-        calls=Counter(data["calls"]),
-        faults=[Fault(**fault) for fault in data["faults"]],
-        hidden=set(data["hidden"]),
-        exhausted=set(data["exhausted"]),
-        room=data["room"],
-        resources={resource["id"]: resource_from_json(resource) for resource in data["resources"]},
-        made=data["made"],
-        firewalls=data["firewalls"],
-        quotas=data["quotas"],
-        requests=data["requests"],
-        denied=set(data["denied"]),
-        spot=data["spot"],
-        role=data["role"],
-        budget=None if data["budget"] is None else (data["budget"][0], tuple(data["budget"][1])),
-        credit=data.get("credit"),
-        timers=data["timers"],
-        timer_role=data["timer_role"],
-        host_keys=data["host_keys"],
-    )
+    changes = {
+        "machines": {machine["id"]: machine_from_json(machine) for machine in data["machines"]},
+        "calls": Counter(data["calls"]),
+        "faults": [Fault(**fault) for fault in data["faults"]],
+        "hidden": set(data["hidden"]),
+        "exhausted": set(data["exhausted"]),
+        "resources": {id_: resource_from_json(resource) for id_, resource in data["resources"].items()},
+        "denied": set(data["denied"]),
+        "budget": data["budget"] and (data["budget"][0], tuple(data["budget"][1])),
+    }
+    return Cloud(**{**data, **changes})
 
 
 def _error_classes() -> dict[str, type[CloudgpuError]]:
