@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.testing.fake.full import FullFakeProvider, make, make_full, make_reachable
+from cloudgpu.testing.fake.full import FullFakeProvider, make
 from cloudgpu.testing.fake.minimal import MinimalFakeProvider
 from cloudgpu.testing.fake.provider import FakeProvider, ReachableFakeProvider
 from cloudgpu.testing.helpers import (
@@ -77,9 +77,7 @@ __all__ = [
     "as_nodes",
     "make",
     "make_attempt",
-    "make_full",
     "make_offer",
-    "make_reachable",
     "new_host_key",
     "pick",
     "write_plugin",

@@ -145,7 +145,8 @@ class FaultyCloud:
             cloud.calls[method] += 1
             self._fire_due_timers(cloud)
             if method in cloud.denied:
-                raise _denied_error(method)
+                message = f"this credential may not call fake:{method}"
+                raise AuthFailed(message, field="permission", value=f"fake:{method}", next="ask for that permission")
             fault = cloud.take_fault(method)
             if fault and not fault.after:
                 raise fault.error()
@@ -229,11 +230,6 @@ def counted_call(
 def invalid_request(field: str, value: str, message: str, hint: str | None = None) -> InvalidRequest:
     """Return the error for an argument that the fake cloud does not accept."""
     return InvalidRequest(message, field=field, value=value, next=hint)
-
-
-def _denied_error(method: str) -> AuthFailed:
-    message = f"this credential may not call fake:{method}"
-    return AuthFailed(message, field="permission", value=f"fake:{method}", next="ask for that permission")
 
 
 def no_capacity(instance_type: str, zone: str) -> NoCapacity:

@@ -71,13 +71,12 @@ class FullFakeProvider(ReachableFakeProvider):
     @counted_call
     def placement_scores(self, cloud: Cloud, items: Sequence[MachineConfiguration]) -> Sequence[int | None]:
         """Return 9 for a spot offer with capacity, 1 for one without; None for others, and all types but the first."""
-        scored_types = [configuration.instance_type for configuration in items][:1]
-        has_score = [
-            configuration.market is Market.SPOT and configuration.instance_type in scored_types
-            for configuration in items
+        return [
+            (1 if item.zone in cloud.exhausted else 9)
+            if item.market is Market.SPOT and item.instance_type == items[0].instance_type
+            else None
+            for item in items
         ]
-        scores = [1 if configuration.zone in cloud.exhausted else 9 for configuration in items]
-        return [score if offer_has_score else None for score, offer_has_score in zip(scores, has_score, strict=True)]
 
     @counted_call
     def host_keys(self, cloud: Cloud, id: str) -> Sequence[str]:  # noqa: A002
@@ -161,11 +160,9 @@ class PrepaidFakeProvider(FakeProvider):
             (configuration.instance_type, configuration.zone, configuration.market): configuration
             for configuration in matching_offers(self.account, Requirements())
         }
-        running = [
-            machine for machine in cloud.machines.values() if self._state(machine) in (State.PENDING, State.RUNNING)
-        ]
         prices = [
-            self._price_of(cloud, offers[machine.instance_type, machine.zone, machine.market]) for machine in running
+            self._price_of(cloud, offers[machine.instance_type, machine.zone, machine.market])
+            for machine in self._pending_or_running(cloud)
         ]
         return Money(sum(price.per_hour.nanos for price in prices if price is not None))
 
@@ -193,13 +190,3 @@ def _without_abilities(cls: type[FakeProvider], lacks: tuple[str, ...]) -> type[
     Without `HasTimer`, machines are not ended by their renew-until tag either.
     """
     return type(cls.__name__, (cls,), {method: None for ability in lacks for method in OMITTABLE_ABILITIES[ability]})
-
-
-def make_reachable(settings: ProviderSettings) -> ReachableFakeProvider:
-    """Return a fake cloud with a firewall for each machine."""
-    return ReachableFakeProvider(settings)
-
-
-def make_full(settings: ProviderSettings) -> FullFakeProvider:
-    """Return a fake cloud with every ability."""
-    return FullFakeProvider(settings)

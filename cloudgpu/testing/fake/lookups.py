@@ -18,7 +18,7 @@ from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
 from cloudgpu.testing.fake.cloud import invalid_request
 from cloudgpu.testing.fake.disks import add_resource, find_image, volumes_named
-from cloudgpu.testing.fake.market import matching_offers
+from cloudgpu.testing.fake.market import is_sold
 from cloudgpu.testing.fake.store import Cloud, FakeMachine, FakeResource
 
 
@@ -49,11 +49,7 @@ def placement_constraint(cloud: Cloud, setup: Setup, requirements: Requirements,
 
 def resolve(cloud: Cloud, request: LaunchRequest, configuration: MachineConfiguration, now: datetime) -> Resolved:
     """Return what the launch call needs; raise NoCapacity for a type not sold there, InvalidRequest for an image."""
-    offers_there = matching_offers(
-        configuration.account,
-        Requirements(instance_type=configuration.instance_type, zone=configuration.zone, market=configuration.market),
-    )
-    if not offers_there:
+    if not is_sold(configuration):
         raise NoCapacity(
             f"{configuration.instance_type} is not sold in {configuration.zone}",
             field="zone",

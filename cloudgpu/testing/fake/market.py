@@ -65,6 +65,14 @@ def matching_offers(
     return [configuration for configuration in trusted_offers if fits(configuration, without_trust)]
 
 
+def is_sold(configuration: MachineConfiguration) -> bool:
+    """Say whether the cloud has this type in this zone on this market, with or without capacity now."""
+    requirements = Requirements(
+        instance_type=configuration.instance_type, zone=configuration.zone, market=configuration.market
+    )
+    return bool(matching_offers(configuration.account, requirements))
+
+
 def usd_per_hour(configuration: MachineConfiguration, prices: Mapping[str, Decimal]) -> Money | None:
     """Return the price of an offer: `prices` (by type, on demand), else the usual one; None for an unknown type."""
     machine_type = MACHINE_TYPES.get(configuration.instance_type)

@@ -11,13 +11,13 @@ from pathlib import Path
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Availability, MachineConfiguration, Requirements
-from cloudgpu.core.policies.guards import Agent, Safeguards
+from cloudgpu.core.model.offers import Availability, Requirements
+from cloudgpu.core.policies.guards import Safeguards
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.testing.fake.cloud import FaultyCloud, check_tags, counted_call, invalid_request, no_capacity
-from cloudgpu.testing.fake.market import matching_offers
+from cloudgpu.testing.fake.market import is_sold, matching_offers
 from cloudgpu.testing.fake.store import SHUT_DOWN_INSIDE, Cloud, FakeMachine, phase
 
 _MAX_TOKEN_LENGTH = 64
@@ -41,7 +41,7 @@ class MinimalFakeProvider(FaultyCloud):
     @property
     def guards(self) -> Safeguards:
         """The agent, with the abilities that the option `agent` names."""
-        return Safeguards(Agent(self.options.agent))
+        return Safeguards(self.options.agent)
 
     def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account, all its regions)
         """Return the account; those that share a `state_file` are the same account."""
@@ -112,10 +112,7 @@ class MinimalFakeProvider(FaultyCloud):
         if TAG_ID not in attempt.tags:
             raise invalid_request("tags", "", f"the tag {TAG_ID} is missing")
         check_tags(attempt.tags)
-        if not any(
-            _is_same_offer(configuration, sold)
-            for sold in matching_offers(self.account, Requirements(market=configuration.market))
-        ):
+        if not is_sold(configuration):
             raise invalid_request(
                 "offer",
                 configuration.instance_type,
@@ -171,14 +168,6 @@ class MinimalFakeProvider(FaultyCloud):
         if self.address or not self.options.host:
             return self.address
         return Address(self.options.host, self.options.port, machine.user)
-
-
-def _is_same_offer(configuration: MachineConfiguration, offer: MachineConfiguration) -> bool:
-    return (configuration.zone, configuration.region, configuration.instance_type) == (
-        offer.zone,
-        offer.region,
-        offer.instance_type,
-    )
 
 
 def fingerprint(attempt: Attempt) -> str:

@@ -12,7 +12,7 @@ from cloudgpu.core.model.instances import TAG_VOLUME, Instance, State
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
 from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price, Requirements
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.core.policies.guards import Agent, Safeguards, Timer
+from cloudgpu.core.policies.guards import Safeguards, Timer
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
@@ -44,7 +44,7 @@ class FakeProvider(TogetherFakeProvider):
     def guards(self) -> Safeguards:
         """The agent, with the abilities that the option `agent` names, and the cloud's timer."""
         lacks_timer = "HasTimer" in self.options.lacks
-        return Safeguards(Agent(self.options.agent), Timer.NONE if lacks_timer else Timer.CLOUD)
+        return Safeguards(self.options.agent, Timer.NONE if lacks_timer else Timer.CLOUD)
 
     @counted_call
     def terminate(self, cloud: Cloud, id: str) -> None:  # noqa: A002

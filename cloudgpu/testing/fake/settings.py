@@ -50,7 +50,7 @@ class FakeOptions:
     reachable: bool = False  # the provider says who may connect
     tells: bool = False  # machines are asked for their activity and host keys, and the provider says who may connect
     timer: str = "tag"  # tag: follows renew-until by itself; moves: a separate timer; fixed: set at launch for good
-    agent: str = "ends"  # what the agent on its machines can do: ends, tells or none
+    agent: Agent = Agent.ENDS  # what the agent on its machines can do: ends, tells or none
     credit: Decimal | None = None  # USD that were paid in; None: the account is not paid in advance
     lacks: tuple[str, ...] = ()  # abilities that this cloud does not have, of those in OMITTABLE_ABILITIES
     state_file: Path | None = None  # shared by several processes; None: in memory
@@ -58,7 +58,7 @@ class FakeOptions:
     @property
     def pace(self) -> Pace:
         """How long the machines take."""
-        return Pace(self.boot_s, self.stop_s, self.keep_s)
+        return Pace(self.boot_s, self.stop_s)
 
 
 _OPTION_NAMES = tuple(option.name for option in fields(FakeOptions))
@@ -142,10 +142,6 @@ def _timer(value: Any) -> str:
     return str(value)
 
 
-def _agent(value: Any) -> str:
-    return str(Agent(value))
-
-
 def _lacks(value: Any) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not set(value) <= OMITTABLE_ABILITIES.keys():
         raise ValueError(f"it takes a list of {', '.join(OMITTABLE_ABILITIES)}")
@@ -163,7 +159,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {  # what checks the value of eac
     "endpoint": _endpoint,
     "reachable": _yes_or_no,
     "tells": _yes_or_no,
-    "agent": _agent,
+    "agent": Agent,
     "lacks": _lacks,
     "credit": _dollars,
     "state_file": Path,

@@ -19,6 +19,7 @@ from cloudgpu.testing import (
     ChecksPermissionsContract,
     ClearsSharedContract,
     ExaminesContract,
+    FullFakeProvider,
     HasBudgetAlertContract,
     HasLoginContract,
     HasMachineRoleContract,
@@ -56,7 +57,6 @@ from cloudgpu.testing import (
     TaggableContract,
     WritesAtHomeContract,
     make,
-    make_full,
     new_host_key,
 )
 from cloudgpu.testing.fake.store import FakeMachine
@@ -154,6 +154,7 @@ class TestFakeInAFile(
     HostLeavesContract,
     ReadsHostKeysContract,
     ExaminesContract,
+    FullFakeProvider,
     ReportsProcessesContract,
     WritesAtHomeContract,
     LeavesFilesContract,
@@ -164,7 +165,7 @@ class TestFakeInAFile(
 
     @pytest.fixture
     def factory(self) -> Factory:
-        return make_full
+        return FullFakeProvider
 
     def report_use(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
         provider.report_activity(id, at)
