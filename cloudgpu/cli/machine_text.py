@@ -30,11 +30,8 @@ from cloudgpu.core.model.machine import is_on_prem
 from cloudgpu.core.values.times import from_iso, minute_text
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.machines.ended import DownDocument
-    from cloudgpu.views.documents.machines.machines import Guards, LsDocument, MachineDocument
-    from cloudgpu.views.documents.machines.storage import OrphansDocument
+    from cloudgpu.views.documents.machines.machines import Guards, MachineDocument
     from cloudgpu.views.documents.parts import AccountCoverage
-    from cloudgpu.views.documents.setup.ledger import VerifyDocument
 
 # By `agent_is`, for agents that cannot end their machine: `tells` only reports.
 _NO_AGENT_TEXTS = {
@@ -333,9 +330,7 @@ def _retained_text(machine: MachineDocument) -> str | None:
     return f"{resources}: at most {dollars(machine['retained_usd_per_month'])} a month{next_step_text}"
 
 
-def account_lines(
-    document: AccountCoverage | LsDocument | DownDocument | OrphansDocument | VerifyDocument,
-) -> list[str]:
+def account_lines(document: AccountCoverage) -> list[str]:
     """Return which accounts were queried, which could not be, and whether no cloud was, wrapped for a terminal."""
     names = [
         account["account"]

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
         BudgetCheckDocument,
         BudgetSetDocument,
         BudgetStatus,
-        BudgetTestDocument,
         Delivery,
     )
-    from cloudgpu.views.documents.money.report import SentReportDocument
 
 MAX_NAME_WIDTH = 18
 MAX_BAR_WIDTH = 50
@@ -113,7 +111,7 @@ def check_text(document: BudgetCheckDocument, every: str) -> str:
     return "\n".join([*lines, *_alert_lines(document["alerts"])])
 
 
-def sent_text(document: Delivery | BudgetTestDocument | SentReportDocument) -> str:
+def sent_text(document: Delivery) -> str:
     """Return the receivers that accepted the message, and those that did not."""
     lines = [f"{receiver} has it." for receiver in document["sent"]]
     return "\n".join(

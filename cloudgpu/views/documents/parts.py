@@ -174,6 +174,13 @@ class DesktopLine(DatedDesktop):
     """The comparison in words."""
 
 
+class OfMachine(TypedDict):
+    """Which machine is meant, by its name; a part of documents, not one of its own."""
+
+    name: str
+    """The machine's name."""
+
+
 class OfAccount(TypedDict):
     """A configured account; a part of documents, not one of its own."""
 
@@ -233,13 +240,20 @@ class AccountCoverage(TypedDict):
     """Which accounts an answer is about; a part of documents, not one of its own."""
 
     queried: list[AccountAnswer]
-    """The accounts that were queried."""
+    """The accounts that were queried as a whole; empty where none was."""
     not_queried: list[UnansweredScope]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""
 
 
-class RentedOffer(TypedDict):
-    """A machine that can be rented; a part of documents, not one of its own."""
+class IncompleteAnswer(TypedDict):
+    """Who did not answer; a part of documents, not one of its own."""
+
+    unanswered: list[UnansweredScope]
+    """Accounts, regions or machines that did not answer; exit code 8 then."""
+
+
+class OfferHead(TypedDict):
+    """Where a machine is offered, and how old its price is; a part of documents, not one of its own."""
 
     provider: str
     """The provider: `aws`, `gcp`, `azure`, `lambda`, `runpod` or `vast`."""
@@ -249,6 +263,13 @@ class RentedOffer(TypedDict):
     """Its name there."""
     market: Market
     """`on_demand` or `spot`."""
+    old: bool
+    """The price is more than 180 days old."""
+
+
+class RentedOffer(OfferHead):
+    """A machine that can be rented; a part of documents, not one of its own."""
+
     trust: Trust
     """Whose computer it is: `cloud`, `datacenter` or `community`, whose owner can read everything on it."""
     gpu: str
@@ -259,8 +280,6 @@ class RentedOffer(TypedDict):
     """Below 1: a fraction of one GPU."""
     price: Price
     """The listed price of one machine."""
-    old: bool
-    """The price is more than 180 days old."""
 
 
 class ListedOffer(RentedOffer):
@@ -282,33 +301,98 @@ class ListedOffer(RentedOffer):
     """Which properties of the type are from memory."""
 
 
-class NamedMachine(TypedDict):
+class CatalogHints(TypedDict):
+    """What an answer from the catalogue says of its offers; a part of documents, not one of its own."""
+
+    matching_gpus: list[str]
+    """The GPUs that `--gpu` means."""
+    marketplaces: list[str]
+    """How to read prices of marketplaces, one sentence each; empty if no price is from one."""
+    withheld: list[str]
+    """Types of the named GPU that can probably not be launched any more: `--all` lists them."""
+    old_after_days: int
+    """From which age a price is called old."""
+
+
+class NetworkFigures(TypedDict):
+    """What the network of a machine can do; a part of documents, not one of its own."""
+
+    network_gbit_per_s: float | None
+    """The bandwidth with which one machine can send; null: not known."""
+    network_up_to_gbit_per_s: float | None
+    """The bandwidth of short bursts; null: no more than that."""
+    network_fabric: str | None
+    """`Ethernet`, or what has to be set up for it: `EFA`, `InfiniBand`, `RDMA`, `GPUDirect`. Null: no figure of a type.
+    """
+    network_source: str | None
+    """Where the type's figure is from, with its date; null: no figure of a type."""
+
+
+class DesktopFigures(TypedDict):
+    """A desktop's power while it waits, its life, and its tariff; a part of documents, not one of its own."""
+
+    idle_watts: float
+    """The power of all of it while it waits."""
+    life_years: float
+    """Its life: afterwards it is sold and replaced."""
+    usd_per_kwh: Usd
+    """The price of electricity."""
+
+
+class NamedMachine(OfMachine):
     """Which machine is meant; a part of documents, not one of its own."""
 
     id: str
     """Its cloudgpu-id; it stays when the machine is stopped and started."""
-    name: str
-    """Its name."""
 
 
-class MachineInRun(TypedDict):
+class MachineInRun(OfMachine):
     """Which machine is meant; a part of documents, not one of its own."""
 
     machine: str
     """Its cloudgpu-id."""
-    name: str
-    """Its name."""
+
+
+class MachineAction(MachineInRun):
+    """What the reaper does, did or would have done to a machine; a part of documents, not one of its own."""
+
+    do: ReapAction
+    """The action: `stop`, `park`, `terminate`, `image`, `remove` or `renew`."""
+    rule: str
+    """By which rule."""
+    why: str
+    """The reason, in one sentence."""
 
 
 class CostBounds(TypedDict):
-    """A cost with its bounds; a part of documents, not one of its own."""
+    """An amount with its bounds; a part of documents, not one of its own."""
 
     usd: Usd
-    """What it cost."""
+    """The amount."""
     low_usd: Usd
-    """At least."""
+    """The least that it may be."""
     high_usd: Usd
-    """At most."""
+    """The most that it may be."""
+
+
+class MaybePriced(TypedDict):
+    """An amount with its bounds, if it has a price; a part of documents, not one of its own."""
+
+    usd: Usd | None
+    """The amount; null where nothing of it has a known price."""
+    low_usd: Usd | None
+    """The least that it may be."""
+    high_usd: Usd | None
+    """The most that it may be."""
+
+
+class MarkedCost(MaybePriced):
+    """A cost, and how far its prices can be trusted; a part of documents, not one of its own."""
+
+    without_price: int
+    """Charges without a price, in no sum."""
+    marks: str
+    """Some of `~?^!`, as in [the catalogue](../catalog.md#what-the-marks-mean), of the prices in it."""
 
 
 class CountedPeriod(TypedDict):

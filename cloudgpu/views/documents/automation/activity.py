@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, TypedDict
 
-from cloudgpu.views.documents.parts import ReapAction, Time
+from cloudgpu.views.documents.parts import MachineInRun, ReapAction, Time
 
 
 class ActivitySource(TypedDict):
@@ -119,13 +119,9 @@ class GivenWarning(TypedDict):
     """How often it was sent."""
 
 
-class WhyDocument(TypedDict):
+class WhyDocument(MachineInRun):
     """Why a machine counts as in use, idle or unknown."""
 
-    machine: str
-    """Its id."""
-    name: str
-    """Its name."""
     running: bool
     """It runs or may run; the use of another one is not checked, and `why` says what it is."""
     activity: Annotated[str, Literal["ACTIVE", "IDLE", "UNKNOWN"]]

@@ -2,18 +2,12 @@
 
 from typing import TypedDict
 
-from cloudgpu.views.documents.parts import MachineInRun, ReapAction, Time, Usd
+from cloudgpu.views.documents.parts import MachineAction, MachineInRun, MaybePriced, Time, Usd
 
 
-class Amount(TypedDict):
+class Amount(MaybePriced):
     """An amount with its range."""
 
-    usd: Usd | None
-    """The amount; null: nothing of it has a known price."""
-    low_usd: Usd | None
-    """The least that it can be."""
-    high_usd: Usd | None
-    """The most."""
     unpriced: bool
     """A part has no known price and is in no sum."""
 
@@ -59,15 +53,9 @@ class ReplayedWork(TypedDict):
     """It was going on when the machine would have been ended: it would have been killed."""
 
 
-class ReplayedStop(MachineInRun):
-    """A machine that a policy would have ended, at one time."""
+class ReplayedStop(MachineAction):
+    """A machine that a policy would have ended, at one time: `stop`, `park` or `terminate`, why as `reap` would say."""
 
-    do: ReapAction
-    """`stop`, `park` or `terminate`."""
-    rule: str
-    """By which rule."""
-    why: str
-    """The reason, as `reap` would have given it."""
     at: Time
     """When."""
     until: Time

@@ -2,6 +2,7 @@
 
 from typing import Annotated, TypedDict
 
+from cloudgpu.views.documents.automation.activity import ActivityIdle
 from cloudgpu.views.documents.parts import RuleText, Time, Usd
 
 
@@ -102,19 +103,13 @@ class PoliciesDocument(TypedDict):
     """Those of the ledger, the project and the home together; null: none."""
 
 
-class IdleRule(TypedDict):
-    """When an idle machine is ended."""
+class IdleRule(ActivityIdle):
+    """When an idle machine is ended, and what counts as use."""
 
-    after_s: float
-    """How long nothing may have happened, in seconds."""
-    grace_s: float
-    """Seconds from a warning to the end."""
     uptime_s: float
     """For how long a start counts as use."""
     terminal_output_s: float
     """For how long terminal output without input counts as use."""
-    do: str
-    """`stop`, `warn` or `off`: idle time does nothing."""
     gpu: float
     """The GPU utilization in percent that counts as use."""
     cpu: float

@@ -1,16 +1,19 @@
 """The document of `reap`."""
 
 from cloudgpu.views.documents.automation.activity import ReapVerdict, WhyDocument
-from cloudgpu.views.documents.parts import AccountCoverage, MachineInRun, ReapAction, Time, UnansweredScope
+from cloudgpu.views.documents.parts import (
+    AccountCoverage,
+    IncompleteAnswer,
+    MachineAction,
+    MachineInRun,
+    ReapAction,
+    Time,
+)
 
 
-class MachineDecision(ReapVerdict):
+class MachineDecision(ReapVerdict, MachineInRun):
     """A [verdict](#reap_verdict) about one machine of a run."""
 
-    machine: str
-    """Its id."""
-    name: str
-    """Its name."""
     provider: str | None
     """Where it runs."""
     account: str | None
@@ -23,28 +26,16 @@ class MachineDecision(ReapVerdict):
     """`ACTIVE`, `IDLE` or `UNKNOWN`."""
 
 
-class ExecutedAction(MachineInRun):
+class ExecutedAction(MachineAction):
     """What was done to a machine."""
 
-    do: ReapAction
-    """What was done: `stop`, `park`, `terminate`, `image`, `remove`."""
-    rule: str
-    """Which rule decided it."""
-    why: str
-    """One sentence."""
     state: str
     """What it is now, read back."""
 
 
-class Renewal(MachineInRun):
-    """A lease that was moved."""
+class Renewal(MachineAction):
+    """A lease that was moved: the action is `renew`, the rule `lease`."""
 
-    do: ReapAction
-    """`renew`."""
-    rule: str
-    """`lease`."""
-    why: str
-    """One sentence."""
     expires: Time
     """The new end of its lease."""
 
@@ -71,7 +62,7 @@ class UnconfirmedAction(MachineInRun):
     """Why that was not done, or is not verified."""
 
 
-class ReapDocument(AccountCoverage):
+class ReapDocument(AccountCoverage, IncompleteAnswer):
     """A run of the reaper over all machines."""
 
     started_at: Time
@@ -98,8 +89,6 @@ class ReapDocument(AccountCoverage):
     """What was to be ended and was not: it came into use, or another command works on it."""
     unconfirmed: list[UnconfirmedAction]
     """What may still be billed though a rule ends it; exit code 9."""
-    unanswered: list[UnansweredScope]
-    """Accounts, regions or machines that did not answer; exit code 8."""
     errors: list[str]
     """What else could not be evaluated or set: missing policies, timers; exit code 8."""
     notes: list[str]

@@ -2,14 +2,12 @@
 
 from typing import Annotated, TypedDict
 
-from cloudgpu.views.documents.parts import Fault
+from cloudgpu.views.documents.parts import Fault, NetworkFigures, OfMachine
 
 
-class TunnelDocument(TypedDict):
+class TunnelDocument(OfMachine):
     """A tunnel to Jupyter."""
 
-    name: str
-    """The machine's name."""
     port: int
     """The local port."""
     url: str
@@ -22,11 +20,9 @@ class TunnelDocument(TypedDict):
     """The process that holds the tunnel."""
 
 
-class ClosedTunnelDocument(TypedDict):
+class ClosedTunnelDocument(OfMachine):
     """The end of a tunnel in the background."""
 
-    name: str
-    """The machine's name."""
     stopped: bool
     """There was a tunnel in the background, and it is closed."""
 
@@ -44,11 +40,9 @@ class CopyDocument(TypedDict):
     """Paths that could not be copied; the others were. Exit code 2 then."""
 
 
-class SshRule(TypedDict):
+class SshRule(OfMachine):
     """A machine whose firewall rule lets you in."""
 
-    name: str
-    """The machine's name."""
     provider: str
     """Its provider."""
     before: str | None
@@ -57,11 +51,9 @@ class SshRule(TypedDict):
     """The rule was changed."""
 
 
-class SkippedMachine(TypedDict):
+class SkippedMachine(OfMachine):
     """A machine that was not changed."""
 
-    name: str
-    """The machine's name."""
     why: str
     """Why it has no rule that could be changed."""
 
@@ -97,11 +89,9 @@ _ShareDocumentKeywords = TypedDict(
 )
 
 
-class ShareDocument(_ShareDocumentKeywords):
+class ShareDocument(OfMachine, _ShareDocumentKeywords):
     """A key that was let in, or taken out."""
 
-    name: str
-    """The machine's name."""
     shared: bool
     """Keys were let in (`false`: taken out, with `--remove`)."""
     changed: bool
@@ -114,7 +104,7 @@ class ShareDocument(_ShareDocumentKeywords):
     """The machine's host key, for the known_hosts of the key's owner."""
 
 
-class NetworkBenchDocument(TypedDict):
+class NetworkBenchDocument(NetworkFigures):
     """What a network between machines did, compared with what was expected."""
 
     sender: str
@@ -129,15 +119,7 @@ class NetworkBenchDocument(TypedDict):
     """For how long it was measured; null: as long as the program took."""
     gbit_per_s: float
     """What one machine sent."""
-    network_gbit_per_s: float | None
-    """What the network can do, by the type or `--expected`; null: not known."""
-    network_up_to_gbit_per_s: float | None
-    """What it can do in short bursts; null: no more than that."""
-    network_fabric: str | None
-    """`Ethernet`, or what has to be set up for it. Null: no figure of a type."""
-    network_source: str | None
-    """Where the type's figure is from, with its date; null: no figure of a type."""
     expected_gbit_per_s: float | None
-    """0.8 times what the network can do; null: not known."""
+    """0.8 times what the network can do, by the type or `--expected`; null: not known."""
     poor: bool | None
     """`gbit_per_s` is less than 0.8 times `expected_gbit_per_s`; null: that is not known."""

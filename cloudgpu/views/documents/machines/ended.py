@@ -4,7 +4,7 @@ from typing import TypedDict
 
 from cloudgpu.views.documents.machines.machines import MachineDocument
 from cloudgpu.views.documents.machines.storage import NamedResource
-from cloudgpu.views.documents.parts import AccountAnswer, Fault, NamedMachine, UnansweredScope
+from cloudgpu.views.documents.parts import AccountCoverage, Fault, NamedMachine, OfMachine
 
 
 class MachineProcess(TypedDict):
@@ -27,11 +27,9 @@ class BusyMachine(NamedMachine):
     """Why it is not known."""
 
 
-class RetainedFiles(TypedDict):
+class RetainedFiles(OfMachine):
     """Files of a template, on a computer of your own, that you changed or added."""
 
-    name: str
-    """The machine's name."""
     where: str
     """Where they are."""
     files: list[str]
@@ -47,8 +45,8 @@ class OthersMachine(NamedMachine):
     """Whose it is."""
 
 
-class DownDocument(TypedDict):
-    """What was ended, and what was not."""
+class DownDocument(AccountCoverage):
+    """What was ended, and what was not; accounts are queried with `--all`."""
 
     terminated: list[MachineDocument]
     """Machines that are verified gone, with their disks and images."""
@@ -67,7 +65,3 @@ class DownDocument(TypedDict):
     """Machines whose end could not be verified."""
     others: list[OthersMachine]
     """With `--all`, in a team: machines of others, which are left alone: `name`, `id`, `owner`."""
-    queried: list[AccountAnswer]
-    """With `--all`: the accounts that were queried."""
-    not_queried: list[UnansweredScope]
-    """Clouds that config.toml does not name and that refused the credentials found here."""

@@ -6,14 +6,16 @@ from cloudgpu.views.documents.automation.activity import WhyDocument
 from cloudgpu.views.documents.machines.plans import AttachedCost, Plan
 from cloudgpu.views.documents.money.budgets import CreditDocument
 from cloudgpu.views.documents.parts import (
-    AccountAnswer,
+    AccountCoverage,
     Address,
     AgentGuard,
     Fault,
     Identity,
+    IncompleteAnswer,
     MachineOrPlan,
     NamedMachine,
     OfAccount,
+    OfMachine,
     PendingAction,
     Price,
     State,
@@ -259,8 +261,8 @@ class ForeignMachine(OfAccount):
     """Whose it is."""
 
 
-class LsDocument(TypedDict):
-    """The machines."""
+class LsDocument(AccountCoverage, IncompleteAnswer):
+    """The machines; accounts are queried with `--refresh`."""
 
     machines: list[MachineDocument]
     """Machines that exist or are retained, nodes of clusters, too; with `--all` also those that have ended."""
@@ -276,21 +278,13 @@ class LsDocument(TypedDict):
     """With `--refresh`: machines of another ledger on the same accounts, never touched."""
     integrity_problem: str | None
     """Why the ledger cannot be trusted, so that machines may be missing; null when it can."""
-    unanswered: list[UnansweredScope]
-    """With `--refresh`: accounts or regions that did not answer; exit code 8 then."""
     elsewhere: list[UnansweredScope]
     """With `--refresh`: other computers with local machines, which can be seen only from there; shown as last seen."""
-    queried: list[AccountAnswer]
-    """With `--refresh`: the accounts that were queried; empty if only the ledger answered."""
-    not_queried: list[UnansweredScope]
-    """Clouds that config.toml does not name: credentials were found here, and do not open them."""
 
 
-class InterruptionDocument(TypedDict):
+class InterruptionDocument(OfMachine):
     """A rehearsed spot interruption."""
 
-    name: str
-    """The machine's name."""
     taken_at: Time
     """When it will be ended."""
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypedDict
 
 from cloudgpu.core.resources.orphan import Cleanup as _Do
 from cloudgpu.views.documents.machines.machines import RetainedPart
-from cloudgpu.views.documents.parts import AccountCoverage, Fault, OfAccount, Time, UnansweredScope, Usd
+from cloudgpu.views.documents.parts import AccountCoverage, Fault, IncompleteAnswer, NamedMachine, OfAccount, Time, Usd
 
 OrphanAction = Annotated[str, _Do]
 OrphanKind = Annotated[
@@ -38,31 +38,23 @@ class NamedResource(RetainedPart, OfAccount):
     """The provider's id of the machine that uses it."""
 
 
-class ImagesDocument(TypedDict):
+class ImagesDocument(IncompleteAnswer):
     """The named images."""
 
     images: list[NamedResource]
     """The named images."""
-    unanswered: list[UnansweredScope]
-    """Accounts or regions that did not answer; exit code 8 then."""
 
 
-class VolumesDocument(TypedDict):
+class VolumesDocument(IncompleteAnswer):
     """The data volumes."""
 
     volumes: list[NamedResource]
     """The data volumes."""
-    unanswered: list[UnansweredScope]
-    """Accounts or regions that did not answer; exit code 8 then."""
 
 
-class LaunchOrigin(TypedDict):
+class LaunchOrigin(NamedMachine):
     """The launch that a resource came from."""
 
-    id: str
-    """The machine's cloudgpu-id."""
-    name: str
-    """Its name."""
     project: str
     """Its project."""
 
@@ -119,7 +111,7 @@ class Orphan(OfAccount):
     """With `--snapshot`: the image that is made of it before it is removed."""
 
 
-class OrphansDocument(AccountCoverage):
+class OrphansDocument(AccountCoverage, IncompleteAnswer):
     """Orphaned resources."""
 
     orphans: list[Orphan]
@@ -134,8 +126,6 @@ class OrphansDocument(AccountCoverage):
     """With `--clean`: what is verified gone."""
     failed: list[Fault]
     """With `--clean`: what could not be removed, or is not verified gone."""
-    unanswered: list[UnansweredScope]
-    """Accounts or regions that did not answer; exit code 8 then."""
 
 
 class RemovedDocument(TypedDict):

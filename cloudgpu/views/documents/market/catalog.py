@@ -3,6 +3,7 @@
 from typing import Annotated, Literal, TypedDict
 
 from cloudgpu.views.documents.parts import (
+    CatalogHints,
     Day,
     ListedOffer,
     Market,
@@ -78,23 +79,15 @@ class OfferObstacle(_OfferObstacleKeywords):
     """How many types would fit without it."""
 
 
-class GpusDocument(TypedDict):
+class GpusDocument(CatalogHints):
     """The GPU machines that can be bought."""
 
     offers: list[GpuOffer]
     """The offers, in the requested order."""
-    matching_gpus: list[str]
-    """The GPUs that `--gpu` means."""
     without: list[OfferObstacle]
     """When nothing fits: each single requirement without which there are offers."""
-    marketplaces: list[str]
-    """How to read prices of marketplaces, one sentence each; empty if no offer is from one."""
     compiled: Day
     """The day on which the figures were compiled."""
-    withheld: list[str]
-    """Types of the named GPU that can probably not be launched any more: `--all` lists them."""
-    old_after_days: int
-    """From which age a price is called old."""
     left_out: dict[str, str]
     """With `--all`: names that have a price and are not offered, with the reason."""
 

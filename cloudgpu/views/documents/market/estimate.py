@@ -2,7 +2,18 @@
 
 from typing import TypedDict
 
-from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, ListedOffer, Market, SpeedBounds, Time, Usd
+from cloudgpu.views.documents.parts import (
+    CatalogHints,
+    DecimalText,
+    ExchangeRate,
+    ListedOffer,
+    Market,
+    NamedMachine,
+    NetworkFigures,
+    SpeedBounds,
+    Time,
+    Usd,
+)
 
 
 class GangChance(TypedDict):
@@ -22,7 +33,7 @@ class GangChance(TypedDict):
     """Where the chance of one machine is from."""
 
 
-class NodesSpeedUp(TypedDict):
+class NodesSpeedUp(NetworkFigures):
     """How fast several machines of a type are together, and what their results cost."""
 
     provider: str | None
@@ -33,16 +44,8 @@ class NodesSpeedUp(TypedDict):
     """Its name there; null: machines of your own."""
     gpu: str
     """Its GPU."""
-    network_gbit_per_s: float | None
-    """The bandwidth with which one machine can send; null: not known."""
-    network_up_to_gbit_per_s: float | None
-    """The bandwidth of short bursts; null: no more than that."""
-    network_fabric: str | None
-    """`Ethernet`, or what has to be set up for it: `EFA`, `InfiniBand`, `RDMA`, `GPUDirect`. Null: not known."""
     network_note: str | None
     """What else the catalogue says about it."""
-    network_source: str | None
-    """Where the figure is from, with its date; null: `--network`, or not known."""
     compute_s: float | None
     """Seconds of computing in a step; null: the peak of the GPU is not known."""
     traffic_s: float | None
@@ -127,13 +130,9 @@ class EstimateRequest(TypedDict):
     """`training` or `inference`, by which GPUs are compared."""
 
 
-class PastRun(TypedDict):
+class PastRun(NamedMachine):
     """A run whose work is estimated."""
 
-    id: str
-    """The machine's cloudgpu-id."""
-    name: str
-    """Its name."""
     gpu: str
     """Its GPU."""
     gpus: float
@@ -264,7 +263,7 @@ class Obstacle(TypedDict):
     """The cheapest of them."""
 
 
-class EstimateDocument(TypedDict):
+class EstimateDocument(CatalogHints):
     """What machines would cost."""
 
     as_of: Time
@@ -283,16 +282,8 @@ class EstimateDocument(TypedDict):
     """GPUs without a known speed for this work."""
     precisions: list[str]
     """If `--flops` leaves out all GPUs: the number formats for which their peak is known."""
-    matching_gpus: list[str]
-    """The GPUs that `--gpu` means."""
     without: list[Obstacle]
     """If nothing fits: each requirement without which there are offers."""
-    marketplaces: list[str]
-    """How to read prices of marketplaces, one sentence each; empty if no estimate is from one."""
-    withheld: list[str]
-    """Types of the named GPU that can probably not be launched any more."""
-    old_after_days: int
-    """From how many days on a price is old."""
     free_hours: str | None
     """A sentence on free hours that are enough for this; null: none."""
     assumptions: list[str]

@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from cloudgpu.views.documents.parts import Market, OfAccount, Price, UnansweredScope
+from cloudgpu.views.documents.parts import IncompleteAnswer, Market, OfAccount, Price
 
 
 class Region(TypedDict):
@@ -20,7 +20,7 @@ class Region(TypedDict):
     """Where, exactly."""
 
 
-class RegionsHead(OfAccount):
+class RegionsHead(OfAccount, IncompleteAnswer):
     """The request for an account's regions, and the regions."""
 
     gpu: str | None
@@ -29,12 +29,10 @@ class RegionsHead(OfAccount):
     """`on_demand` or `spot`."""
     regions: list[Region]
     """In the requested order."""
-    unanswered: list[UnansweredScope]
-    """Regions that did not answer, and round trips that failed; exit code 8 then."""
 
 
 class RegionsDocument(RegionsHead):
-    """An account's regions."""
+    """An account's regions; a round trip that failed is among what did not answer."""
 
     live: bool
     """The provider answered; false: the regions and prices are those of the dated catalogue, whatever is in stock."""
@@ -78,15 +76,13 @@ class QuotaNeed(TypedDict):
     """Its processors."""
 
 
-class QuotaDocument(OfAccount):
+class QuotaDocument(OfAccount, IncompleteAnswer):
     """An account's limits on machines with GPUs."""
 
     quotas: list[QuotaLimit]
     """The limits on machines with GPUs."""
     needs: list[QuotaNeed]
     """With `--gpu`: what the smallest machine with it counts, per market."""
-    unanswered: list[UnansweredScope]
-    """Regions that did not answer; exit code 8 then."""
 
 
 class PlannedQuotaIncrease(OfAccount):

@@ -2,7 +2,7 @@
 
 from typing import Literal, TypedDict
 
-from cloudgpu.views.documents.parts import ExchangeRate, RentedOffer, Speed, Time, Usd, Work
+from cloudgpu.views.documents.parts import DesktopFigures, ExchangeRate, RentedOffer, Speed, Time, Usd, Work
 
 
 class Source(TypedDict):
@@ -82,7 +82,7 @@ class DesktopBreakEven(TypedDict):
     """For how much it is sold then."""
 
 
-class BuildableDesktop(TypedDict):
+class BuildableDesktop(DesktopFigures):
     """A desktop that can be built."""
 
     gpu: str
@@ -101,12 +101,6 @@ class BuildableDesktop(TypedDict):
     """All cards and the rest of the desktop."""
     watts: float
     """The power of all of it at work."""
-    idle_watts: float
-    """The power of all of it while it waits."""
-    life_years: float
-    """How long it is assumed to last."""
-    usd_per_kwh: Usd
-    """The tariff."""
     break_even: DesktopBreakEven | None
     """Compared with the first machine; null if their relative speed is unknown."""
 

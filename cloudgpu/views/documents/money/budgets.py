@@ -149,13 +149,8 @@ class BudgetCheckDocument(BudgetEvaluation):
     """Why the heartbeat URL (`deadman`) was not called. Null: it was, none is set, or one budget was named."""
 
 
-class BudgetTestDocument(TypedDict):
-    """A sample alert that was sent."""
-
-    sent: list[str]
-    """The receivers that accepted the sample."""
-    failed: list[FailedReceiver]
-    """`receiver` and `why`; exit code 8 then."""
+class BudgetTestDocument(Delivery):
+    """A sample alert that was sent; exit code 8 if a receiver did not accept it."""
 
 
 class CreditDocument(TypedDict):

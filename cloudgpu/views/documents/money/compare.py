@@ -3,7 +3,7 @@
 from typing import Annotated, Literal, TypedDict
 
 from cloudgpu.views.documents.money.rent_or_buy import DesktopComparison, OwnedParts
-from cloudgpu.views.documents.parts import DecimalText, NamedMachine, Price, SpeedBounds, Time, Usd, Work
+from cloudgpu.views.documents.parts import DecimalText, MaybePriced, NamedMachine, Price, SpeedBounds, Time, Usd, Work
 
 
 class ScaledGpu(SpeedBounds):
@@ -21,15 +21,9 @@ class ScaledGpu(SpeedBounds):
     """The desktop's GPU has as much memory; null: not known."""
 
 
-class CloudCost(TypedDict):
-    """What the cloud has cost."""
+class CloudCost(MaybePriced):
+    """What the cloud has cost, and how long it was used."""
 
-    low_usd: Usd | None
-    """What the cloud has cost at least; null: nothing of it has a price."""
-    usd: Usd | None
-    """The expected cost."""
-    high_usd: Usd | None
-    """What the cloud has cost at most."""
     billed_hours: DecimalText
     """Hours of machines that were billed: those of the next four keys together."""
     gpu_hours: DecimalText

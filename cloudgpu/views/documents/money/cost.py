@@ -10,22 +10,17 @@ from cloudgpu.views.documents.parts import (
     DesktopLine,
     ExchangeRate,
     MachineInRun,
+    MarkedCost,
     Time,
     Usd,
 )
 
 
-class CostSum(TypedDict):
+class CostSum(MarkedCost):
     """A sum of charges, with its bounds."""
 
     hours: DecimalText
     """Billed hours of machines; by resource, of that resource."""
-    usd: Usd | None
-    """What it cost; null where all of it is without a price."""
-    low_usd: Usd | None
-    """The lowest that it may be."""
-    high_usd: Usd | None
-    """The highest that it may be."""
     amount: DecimalText | None
     """`usd` in the currency, not rounded."""
     on_demand_usd: Usd | None
@@ -34,10 +29,6 @@ class CostSum(TypedDict):
     """`on_demand_usd` minus what those runs cost."""
     without_on_demand: int
     """Runs without a known on-demand price, which are in neither amount."""
-    without_price: int
-    """Charges without a price, in no sum."""
-    marks: str
-    """Some of `~?!`, as in [the catalogue](../catalog.md#what-the-marks-mean), of the prices in it."""
     reasons: list[str]
     """Why `low_usd` and `high_usd` differ, the one of the widest range first."""
 
@@ -94,17 +85,11 @@ class BurnRate(TypedDict):
     """How many resources have no price and are in none of these."""
 
 
-class Projection(TypedDict):
-    """The projected total at a future time."""
+class Projection(CostBounds):
+    """The projected total at a future time, all that was spent until then."""
 
     at: Time | None
     """When; null: each machine at its own time."""
-    usd: Usd
-    """The total then."""
-    low_usd: Usd
-    """The lowest that it may be."""
-    high_usd: Usd
-    """The highest that it may be."""
     more_usd: Usd
     """The part of it that is still to come."""
     endless: int

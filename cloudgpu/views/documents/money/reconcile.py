@@ -2,11 +2,11 @@
 
 from typing import TypedDict
 
-from cloudgpu.views.documents.parts import CountedPeriod, Time, Usd
+from cloudgpu.views.documents.parts import CostBounds, CountedPeriod, Time, Usd
 
 
-class ExportDocument(CountedPeriod):
-    """An export that was written.
+class ExportDocument(CountedPeriod, CostBounds):
+    """An export that was written. The amount is the sum of its lines, the ledger's total of the period.
 
     With `--out FILE`; without it, stdout has the export itself. What `--format json` writes is in [FOCUS and other
     exports](../focus.md#plain-csv-and-json).
@@ -22,12 +22,6 @@ class ExportDocument(CountedPeriod):
     """Lines without a price: their cost is in no sum."""
     estimates: int
     """Lines whose amount may still change."""
-    usd: Usd
-    """The sum of the lines, the ledger's total of the period."""
-    low_usd: Usd
-    """The least that it can be."""
-    high_usd: Usd
-    """The most."""
 
 
 class GapReason(TypedDict):

@@ -4,7 +4,17 @@ from typing import Annotated, Literal, TypedDict
 
 from cloudgpu.core.advice.desktop import Depreciation as _Depreciation
 from cloudgpu.core.advice.rent_or_buy import Bound as _Bound
-from cloudgpu.views.documents.parts import DatedDesktop, DecimalText, ExchangeRate, Market, SpeedBounds, Time, Usd, Work
+from cloudgpu.views.documents.parts import (
+    DatedDesktop,
+    DecimalText,
+    DesktopFigures,
+    ExchangeRate,
+    OfferHead,
+    SpeedBounds,
+    Time,
+    Usd,
+    Work,
+)
 
 UseBound = Annotated[str, _Bound]
 DepreciationMethod = Annotated[str, _Depreciation]
@@ -17,7 +27,7 @@ class QuotedPrice(ExchangeRate):
     """The price in its currency."""
 
 
-class DesktopProfile(DatedDesktop):
+class DesktopProfile(DatedDesktop, DesktopFigures):
     """A desktop."""
 
     name: str
@@ -30,16 +40,10 @@ class DesktopProfile(DatedDesktop):
     """Its price."""
     quoted: QuotedPrice | None
     """The price in the currency of its source; null: it is in US dollars."""
-    life_years: float
-    """Its life: afterwards it is sold and replaced."""
     gpu_watts: float
     """The power of one of its cards at work."""
     system_watts: float
     """The power of the rest of it then."""
-    idle_watts: float
-    """The power of all of it while it waits."""
-    usd_per_kwh: Usd
-    """The price of electricity."""
     pue: float
     """Power usage effectiveness: kilowatt-hours, with those for cooling, for each one that it uses itself; 1: none."""
     maintenance_usd_per_year: Usd
@@ -54,25 +58,15 @@ class DesktopProfile(DatedDesktop):
     """The options that replaced its figures."""
 
 
-class CatalogOffer(TypedDict):
+class CatalogOffer(OfferHead):
     """The offer that a price is from."""
 
-    provider: str
-    """Who sells it."""
-    region: str
-    """Where."""
-    instance_type: str
-    """The type."""
-    market: Market
-    """`on_demand` or `spot`."""
     source: str
     """Where the price is from."""
     as_of: Time
     """When it held."""
     basis: str
     """`listed`, `derived`, `unverified`."""
-    old: bool
-    """It is more than 180 days old."""
     uncertain: str | None
     """Why a spot price may not hold any more; null: no reason is known."""
     legacy: str | None

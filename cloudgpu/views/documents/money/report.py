@@ -2,6 +2,7 @@
 
 from typing import Literal, TypedDict
 
+from cloudgpu.views.documents.money.budgets import Delivery
 from cloudgpu.views.documents.money.compare import CompareDocument
 from cloudgpu.views.documents.money.cost import CostNotes, CostSum, CostToCome
 from cloudgpu.views.documents.parts import (
@@ -10,7 +11,7 @@ from cloudgpu.views.documents.parts import (
     Day,
     DecimalText,
     ExchangeRate,
-    FailedReceiver,
+    MarkedCost,
     Market,
     OfAccount,
     Time,
@@ -80,8 +81,8 @@ class BilledTimes(TypedDict):
     """Seconds of unknown use."""
 
 
-class ReportMachine(OfAccount, BilledTimes):
-    """What a machine cost, and how it was used."""
+class ReportMachine(OfAccount, BilledTimes, MarkedCost):
+    """What a machine cost with its disks and addresses, and how it was used."""
 
     id: str
     """Its cloudgpu-id."""
@@ -101,18 +102,8 @@ class ReportMachine(OfAccount, BilledTimes):
     """Its project."""
     gpu: str | None
     """`T4`, `8 x A100`; null: it has none."""
-    usd: Usd | None
-    """What it cost with its disks and addresses; null if nothing of it has a price."""
-    low_usd: Usd | None
-    """At least."""
-    high_usd: Usd | None
-    """At most."""
     idle_usd: Usd
     """The cost of its idle time."""
-    marks: str
-    """How far its prices can be trusted: [catalog.md](../catalog.md)."""
-    without_price: int
-    """How many of its charges have no price."""
 
 
 class ReportRest(CostBounds, BilledTimes):
@@ -279,14 +270,10 @@ class ReportDocument(CostToCome, CostNotes, CountedDays):
     """The report in sentences, the most important ones first."""
 
 
-class SentReportDocument(CountedDays):
-    """A report that was sent."""
+class SentReportDocument(CountedDays, Delivery):
+    """A report that was sent; exit code 8 if a receiver did not accept it."""
 
     subject: str
     """The subject of the message."""
-    sent: list[str]
-    """The receivers that accepted it."""
-    failed: list[FailedReceiver]
-    """`receiver` and `why`; exit code 8 then."""
     nothing_sent: str | None
     """Why nothing was sent, in a sentence: nothing was billed in that month; null: it was sent."""

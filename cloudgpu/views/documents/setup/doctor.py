@@ -8,19 +8,24 @@ from cloudgpu.views.documents.parts import DesktopLine, Usd
 CheckVerdict = Annotated[str, _Verdict]
 
 
-class Check(TypedDict):
-    """What a check found."""
+class StepResult(TypedDict):
+    """How one step of a check ended; a part of documents, not one of its own."""
 
     name: str
-    """What was checked."""
-    verdict: CheckVerdict
-    """`ok`; `note`: something that could be set up; `warn`: something that may cost or lose money or work; `fail`."""
+    """What was checked or done."""
     message: str
-    """What was found."""
+    """What was found, or how it went."""
     next: str | None
     """What to do."""
     exit_code: int
     """The exit code of its error; 0 when it did not fail."""
+
+
+class Check(StepResult):
+    """What a check found."""
+
+    verdict: CheckVerdict
+    """`ok`; `note`: something that could be set up; `warn`: something that may cost or lose money or work; `fail`."""
 
 
 class DoctorDocument(TypedDict):
@@ -32,21 +37,13 @@ class DoctorDocument(TypedDict):
     """No check failed."""
 
 
-class LiveStage(TypedDict):
+class LiveStage(StepResult):
     """A stage of a trial."""
 
-    name: str
-    """What was done."""
-    message: str
-    """How it went."""
     seconds: float
     """How long it took."""
     ok: bool
     """It succeeded."""
-    next: str | None
-    """What to do."""
-    exit_code: int
-    """The exit code of its error; 0 when it succeeded."""
 
 
 class LiveTrial(TypedDict):

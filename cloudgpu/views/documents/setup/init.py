@@ -16,13 +16,18 @@ class FoundCredential(TypedDict):
     """A file, or `environment`."""
 
 
-class InitDocument(TypedDict):
-    """What was changed in `config.toml`."""
+class ConfigFile(TypedDict):
+    """The settings, and whether they changed; a part of documents, not one of its own."""
 
     file: str
     """Where `config.toml` is."""
     written: bool
     """It was written; false where there was nothing to change."""
+
+
+class InitDocument(ConfigFile):
+    """What was changed in `config.toml`."""
+
     diff: list[str]
     """The lines that changed, as `diff -U0` shows them; empty when none did."""
     credentials: list[FoundCredential]
@@ -42,13 +47,22 @@ class LostMachine(TypedDict):
     """Where it is."""
 
 
-class ForgetDocument(TypedDict):
-    """An account, or a host, that was retired."""
+class AccountChange(TypedDict):
+    """An account, or one of its hosts, and how `config.toml` changes; a part of documents, not one of its own."""
 
     account: str
-    """The account that was retired, or whose host was."""
+    """The account that changes, or whose host does, by its name until now."""
     host: str | None
-    """The host; null for the account as a whole."""
+    """The host, by its name until now; null for the account as a whole."""
+    file: str | None
+    """Where `config.toml` is; null when nothing in it had to change."""
+    diff: list[str]
+    """The lines that changed there, as `diff -U0` shows them; empty when none did."""
+
+
+class ForgetDocument(AccountChange):
+    """An account, or a host, that was retired."""
+
     provider: str
     """Its provider."""
     forgotten_at: Time | None
@@ -59,27 +73,15 @@ class ForgetDocument(TypedDict):
     """Machines that may still run there and count as gone from now on: `name`, `state` when last seen, `where`."""
     last_ended: Time | None
     """When the last of them ended; null when there is none."""
-    file: str | None
-    """Where `config.toml` is; null when it had no table of the account."""
-    diff: list[str]
-    """The lines that changed there, as `diff -U0` shows them; empty when none did."""
 
 
-class RenameDocument(TypedDict):
+class RenameDocument(AccountChange):
     """An account, or a host, that was renamed."""
 
-    account: str
-    """The account that was renamed, or whose host was."""
-    host: str | None
-    """The host's old name; null for the account as a whole."""
     new: str
     """The new name."""
     machines: list[str]
     """The names of its machines that run or are retained."""
-    file: str | None
-    """Where `config.toml` is; null when it had the new name already."""
-    diff: list[str]
-    """The lines that changed there, as `diff -U0` shows them; empty when none did."""
     notes: list[str]
     """What else contains the account's name, and was not changed."""
 
@@ -119,7 +121,7 @@ class AccountCredit(TypedDict):
     """Where to pay in more."""
 
 
-class InitCloudDocument(TypedDict):
+class InitCloudDocument(ConfigFile):
     """An account that was set up. `init azure` and `init gcp` print the same."""
 
     cloud: str
@@ -138,10 +140,6 @@ class InitCloudDocument(TypedDict):
     """What was removed, with `--remove`."""
     budget: AccountBudget | None
     """With `--budget`: `usd_per_month` and `emails` of the account's own budget."""
-    file: str
-    """Where `config.toml` is."""
-    written: bool
-    """It was written."""
     findings: list[Finding]
     """What was checked in the account, if its provider checks it."""
     credit: AccountCredit | None

@@ -2,11 +2,11 @@
 
 from typing import Annotated, NotRequired, TypedDict
 
-from cloudgpu.views.documents.parts import AccountAnswer, Time, UnansweredScope
+from cloudgpu.views.documents.parts import AccountCoverage, Time, UnansweredScope
 
 
-class VerifyDocument(TypedDict):
-    """What a check of the ledger has found."""
+class VerifyDocument(AccountCoverage):
+    """What a check of the ledger has found; accounts are queried to resolve an integrity problem."""
 
     lines: int
     """Lines of the ledger."""
@@ -18,10 +18,6 @@ class VerifyDocument(TypedDict):
     """This call resolved an integrity problem; `integrity_problem` then says which."""
     integrity_problem: NotRequired[str]
     """Why the ledger could not be trusted, with `settled`."""
-    queried: list[AccountAnswer]
-    """The accounts that were queried to resolve it."""
-    not_queried: list[UnansweredScope]
-    """Clouds that config.toml does not name: credentials were found here, and do not open them."""
     unanswered: list[UnansweredScope]
     """Accounts that this home knows and that were not queried: what runs there is unknown, and the exit code is 8."""
 
