@@ -161,10 +161,7 @@ def _define(kind: type, named: dict[str, Any]) -> None:
     if kind.__name__ in named:
         return
     named[kind.__name__] = {}
-    fields = {
-        key: {**_schema(of, named), "description": described(kind, key)}
-        for key, of in get_type_hints(kind, include_extras=True).items()
-    }
+    fields = {key: {**_schema(of, named), "description": described(kind, key)} for key, of in hints(kind).items()}
     named[kind.__name__] = {
         "description": _summary(kind),
         "type": "object",
@@ -198,6 +195,17 @@ def _plain_schema(of: Any, more: tuple[Any, ...]) -> dict[str, Any] | None:
         return {"enum": words}
     word = _PLAIN[of][1] if of in _PLAIN else None
     return None if word is None else {"type": word} if word else {}
+
+
+def hints(kind: type) -> dict[str, Any]:
+    """Return the type of each key; in a record that extends `Cases[Time]`, that of what it extends is filled in."""
+    filled = {
+        parameter: argument
+        for base in getattr(kind, "__orig_bases__", ())
+        if get_args(base)
+        for parameter, argument in zip(get_origin(base).__parameters__, get_args(base), strict=True)  # type: ignore[union-attr]
+    }
+    return {key: filled.get(of, of) for key, of in get_type_hints(kind, include_extras=True).items()}
 
 
 def _unit(more: tuple[Any, ...]) -> parts.Unit | None:
@@ -258,7 +266,7 @@ _SHARED = ("MachineDocument", "NamedResource", "JobDocument")  # documents that 
 
 def _parts_of(kind: type) -> Iterator[type]:
     """Yield the records that a record is made of, each with its own, in the order of the keys."""
-    for of in get_type_hints(kind, include_extras=True).values():
+    for of in hints(kind).values():
         for one in _records(of):
             yield one
             yield from _parts_of(one)
@@ -284,7 +292,7 @@ def _anchor(kind: type) -> str:
 def _section(heading: str, kind: type) -> str:
     rows = [
         [f"`{key}`", _said(of), described(kind, key) + ("" if key in kind.__required_keys__ else " Not always there.")]  # type: ignore[attr-defined]
-        for key, of in get_type_hints(kind, include_extras=True).items()
+        for key, of in hints(kind).items()
     ]
     lines = [["key", "type", "is"], ["---"] * 3, *rows]
     table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
@@ -320,7 +328,7 @@ def described(kind: type, key: str) -> str:
     for one in _line_of(kind):
         if key in _texts(one.__module__).get(one.__name__, {}):
             return _texts(one.__module__)[one.__name__][key]
-        _, more = _bare(get_type_hints(one, include_extras=True).get(key))
+        _, more = _bare(hints(one).get(key))
         said = [text for text in more if isinstance(text, str)]
         if said:
             return said[0]
@@ -343,7 +351,7 @@ def _classes(module: str) -> tuple[ast.ClassDef, ...]:
 
 
 def _bases(module: str) -> dict[str, tuple[str, ...]]:
-    return {one.name: tuple(base.id for base in one.bases if isinstance(base, ast.Name)) for one in _classes(module)}
+    return {one.name: tuple(ast.unparse(base).partition("[")[0] for base in one.bases) for one in _classes(module)}
 
 
 @cache

@@ -25,18 +25,14 @@ if TYPE_CHECKING:
         CloudCost,
         ComparedDay,
         CompareDocument,
-        CostlierCases,
         CostlierPeriod,
         DailyPace,
-        NumberCases,
-        OwnedCases,
         OwnedCost,
         OwnMachine,
-        Paces,
         RentalAlternative,
         ScaledGpu,
-        TimeCases,
     )
+    from cloudgpu.views.documents.parts import Cases
 
 T = TypeVar("T")
 MAX_POINTS = 400  # of a curve; a longer one leaves out days, never its last day or the break-even
@@ -62,9 +58,15 @@ def compare_document(
         "work": str(facts.workload),
         "speeds": _speeds(facts),
         "cloud": _cloud(facts),
-        "owned": _owned_cases_document(facts) if facts.cases else None,
+        "owned": {
+            "low": _owned_cost_document(facts, facts.cases[Case.LOW]),
+            "expected": _owned_cost_document(facts, facts.expected),
+            "high": _owned_cost_document(facts, facts.cases[Case.HIGH]),
+        }
+        if facts.cases
+        else None,
         "break_even": _break_even(facts),
-        "pace": _paces(facts) if facts.cases else None,
+        "pace": _cases(facts, lambda costs: _daily_pace(facts, costs)) if facts.cases else None,
         "resale_value": {"usd": usd(facts.resale_value), "by": str(facts.resale_depreciation)},
         "own_machines": [own_machine_document(machine) for machine in facts.own_machines],
         "own_machines_sentence": own_machines_sentence(facts.own_machines, amounts) if facts.own_machines else None,
@@ -72,7 +74,7 @@ def compare_document(
         "assumptions": assumptions(facts, amounts),
         "cautions": cautions(facts),
         "sentence": sentence(facts, amounts),
-        "curve": curve(facts),
+        "curve": list(curve(facts)),
     }
 
 
@@ -131,14 +133,6 @@ def _cloud(facts: CompareFacts) -> CloudCost:
     }
 
 
-def _owned_cases_document(facts: CompareFacts) -> OwnedCases:
-    return {
-        "low": _owned_cost_document(facts, facts.cases[Case.LOW]),
-        "expected": _owned_cost_document(facts, facts.cases[Case.EXPECTED]),
-        "high": _owned_cost_document(facts, facts.cases[Case.HIGH]),
-    }
-
-
 def _owned_cost_document(facts: CompareFacts, costs: CaseCosts) -> OwnedCost:
     ownership, history = costs.owned, facts.history
     elapsed = ownership.worked if history is None else max(ownership.worked, history.elapsed * ownership.number)
@@ -152,16 +146,12 @@ def _owned_cost_document(facts: CompareFacts, costs: CaseCosts) -> OwnedCost:
         "maintenance_usd": usd(ownership.maintenance),
         "worth_usd": usd(ownership.worth),
         "total_usd": usd(ownership.total),
-        "utilization_percent": _percent(share),
+        "utilization_percent": percent(share),
     }
 
 
-def percent(share: Fraction | None) -> float | None:
-    """Return a share in percent, to a hundredth; None for None."""
-    return None if share is None else _percent(share)
-
-
-def _percent(share: Fraction) -> float:
+def percent(share: Fraction) -> float:
+    """Return a share in percent, to a hundredth."""
     return round(float(share) * 100, 2)
 
 
@@ -171,53 +161,36 @@ def _break_even(facts: CompareFacts) -> BreakEven:
     if expected_costs is not None and expected_costs.worked and not facts.has_no_price:
         paid_per_hour = usd(expected_costs.cloud.scaled(Fraction(HOUR_MICROS, expected_costs.worked // MICRO)))
     return {
-        "past": _times(facts, lambda costs: costs.first_break_even),
-        "cloud_costs_more_since": _times(facts, lambda costs: costs.costlier_since),
-        "projected": _times(facts, lambda costs: costs.projected_break_even),
-        "desktop_costs_more_again": _costlier_again_cases(facts),
-        "utilization_percent": _usage_cases(facts),
+        "past": _cases(facts, lambda costs: _time(costs.first_break_even)),
+        "cloud_costs_more_since": _cases(facts, lambda costs: _time(costs.costlier_since)),
+        "projected": _cases(facts, lambda costs: _time(costs.projected_break_even)),
+        "desktop_costs_more_again": _cases(facts, _costlier_period),
+        "utilization_percent": _cases(facts, _break_even_percent),
         "price_usd_per_hour": None if break_even_price is None else usd(break_even_price),
         "paid_usd_per_hour": paid_per_hour,
     }
 
 
-def _cases(facts: CompareFacts, value_of: Callable[[CaseCosts], T | None]) -> tuple[T | None, T | None, T | None]:
-    """Return a value of each case: low (favours the cloud), expected, high (favours the desktop)."""
-    if not facts.cases:
-        return None, None, None
-    low, expected, high = (value_of(facts.cases[case]) for case in (Case.LOW, Case.EXPECTED, Case.HIGH))
-    return low, expected, high
-
-
-def _times(facts: CompareFacts, time_of: Callable[[CaseCosts], datetime | None]) -> TimeCases:
-    low, expected, high = _cases(facts, time_of)
-    return {"low": _time(low), "expected": _time(expected), "high": _time(high)}
-
-
-def _costlier_again_cases(facts: CompareFacts) -> CostlierCases:
-    def costlier_period(costs: CaseCosts) -> CostlierPeriod | None:
-        return (
-            None
-            if costs.desktop_costlier is None
-            else {"from": iso(costs.desktop_costlier[0]), "until": _time(costs.desktop_costlier[1])}
-        )
-
-    low, expected, high = _cases(facts, costlier_period)
+def _cases(facts: CompareFacts, value_of: Callable[[CaseCosts], T]) -> Cases[T | None]:
+    """Return a value of each case, null where nothing was billed."""
+    low, expected, high = (
+        value_of(facts.cases[case]) if facts.cases else None for case in (Case.LOW, Case.EXPECTED, Case.HIGH)
+    )
     return {"low": low, "expected": expected, "high": high}
 
 
-def _usage_cases(facts: CompareFacts) -> NumberCases:
-    low, expected, high = _cases(facts, lambda costs: percent(costs.break_even_use if costs.cloud else None))
-    return {"low": low, "expected": expected, "high": high}
+def _costlier_period(costs: CaseCosts) -> CostlierPeriod | None:
+    if costs.desktop_costlier is None:
+        return None
+    return {"from": iso(costs.desktop_costlier[0]), "until": _time(costs.desktop_costlier[1])}
 
 
-def _paces(facts: CompareFacts) -> Paces:
-    low, expected, high = _cases(facts, lambda costs: None if facts.has_no_price else _daily_pace(costs))
-    return {"low": low, "expected": expected, "high": high}
+def _break_even_percent(costs: CaseCosts) -> float | None:
+    return None if costs.break_even_use is None or not costs.cloud else percent(costs.break_even_use)
 
 
-def _daily_pace(costs: CaseCosts) -> DailyPace | None:
-    if costs.pace is None:
+def _daily_pace(facts: CompareFacts, costs: CaseCosts) -> DailyPace | None:
+    if costs.pace is None or facts.has_no_price:
         return None
     return {"usd_per_day": usd(costs.pace.cloud), "hours_per_day": hours(costs.pace.worked.total_seconds())}
 
@@ -263,15 +236,12 @@ def _paid_usd(facts: CompareFacts) -> str | None:
     return usd(Money(cloud_nanos + own_electricity_nanos))
 
 
-def curve(facts: CompareFacts) -> list[ComparedDay]:
-    """Return what both cost by the end of each day, as expected; the last entry is at the end of the history."""
-    return [] if facts.history is None else list(_curve(facts))
-
-
-def _curve(facts: CompareFacts) -> Iterator[ComparedDay]:
-    history, costs = facts.history, facts.expected
+def curve(facts: CompareFacts) -> Iterator[ComparedDay]:
+    """Yield what both cost by the end of each day, as expected; the last entry is at the end of the history."""
+    history = facts.history
     if history is None:
         return
+    costs = facts.expected
     points, desktop_count = costs.points, costs.owned.number
     step = -(-len(points) // MAX_POINTS)
     for index, point in enumerate(points):

@@ -1,6 +1,6 @@
 """What documents of many verbs have in common: formats of text, prices, GPUs, accounts, faults."""
 
-from typing import Annotated, Literal, NamedTuple, TypedDict
+from typing import Annotated, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
 from cloudgpu.core.catalog.gpus import Workload as _Work
 from cloudgpu.core.model.instances import State as _State
@@ -30,6 +30,7 @@ Work = Annotated[str, _Work]
 AgentGuard = Annotated[str, _Agent]
 TimerGuard = Annotated[str, _Timer]
 ReapAction = Annotated[str, _Do]
+CaseValue = TypeVar("CaseValue")
 
 
 class Fault(TypedDict):
@@ -411,6 +412,17 @@ class CountedDays(CountedPeriod):
 
     tz: str
     """The time zone in which days begin."""
+
+
+class Cases(TypedDict, Generic[CaseValue]):
+    """A value in the three cases of a comparison; a part of documents, not one of its own."""
+
+    low: CaseValue
+    """The case that favours the cloud."""
+    expected: CaseValue
+    """The expected case."""
+    high: CaseValue
+    """The case that favours the desktop."""
 
 
 class SpeedBounds(TypedDict):

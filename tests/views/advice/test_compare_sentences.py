@@ -101,7 +101,7 @@ def test_what_it_is_worth_is_said_one_way_or_counted():
 
 def test_the_curve_ends_with_the_sums_and_has_the_day_on_which_they_met():
     story = of(desktop=cheap(500))
-    found, side = curve(story), story.expected
+    found, side = list(curve(story)), story.expected
     assert len(found) == 40
     assert (Decimal(found[-1]["cloud_usd"]), Decimal(found[-1]["desktop_usd"])) == (
         side.cloud.dollars, side.owned.total.dollars,

@@ -3,7 +3,17 @@
 from typing import Annotated, Literal, TypedDict
 
 from cloudgpu.views.documents.money.rent_or_buy import DesktopComparison, OwnedParts
-from cloudgpu.views.documents.parts import DecimalText, MaybePriced, NamedMachine, Price, SpeedBounds, Time, Usd, Work
+from cloudgpu.views.documents.parts import (
+    Cases,
+    DecimalText,
+    MaybePriced,
+    NamedMachine,
+    Price,
+    SpeedBounds,
+    Time,
+    Usd,
+    Work,
+)
 
 
 class ScaledGpu(SpeedBounds):
@@ -53,26 +63,12 @@ class OwnedCost(OwnedParts):
     """The share of the time in which they work."""
 
 
-class OwnedCases(TypedDict):
+class OwnedCases(Cases[OwnedCost]):
     """What desktops would have cost in the three cases."""
 
-    low: OwnedCost
-    """The case that favours the cloud."""
-    expected: OwnedCost
-    """The expected case."""
-    high: OwnedCost
-    """The case that favours the desktop."""
 
-
-class TimeCases(TypedDict):
+class TimeCases(Cases[Time | None]):
     """A time in the three cases; null: never."""
-
-    low: Time | None
-    """The case that favours the cloud."""
-    expected: Time | None
-    """The expected case."""
-    high: Time | None
-    """The case that favours the desktop."""
 
 
 # A key that is a keyword of Python, which no class can declare.
@@ -86,26 +82,12 @@ class CostlierPeriod(_CostlierPeriodKeywords):
     """Until when; null: it stays so."""
 
 
-class CostlierCases(TypedDict):
+class CostlierCases(Cases[CostlierPeriod | None]):
     """When the desktop costs more again, in the three cases; null: it does not."""
 
-    low: CostlierPeriod | None
-    """The case that favours the cloud."""
-    expected: CostlierPeriod | None
-    """The expected case."""
-    high: CostlierPeriod | None
-    """The case that favours the desktop."""
 
-
-class NumberCases(TypedDict):
+class NumberCases(Cases[float | None]):
     """A number in the three cases; null: never."""
-
-    low: float | None
-    """The case that favours the cloud."""
-    expected: float | None
-    """The expected case."""
-    high: float | None
-    """The case that favours the desktop."""
 
 
 class BreakEven(TypedDict):
@@ -136,15 +118,12 @@ class DailyPace(TypedDict):
     """For how many hours one desktop works."""
 
 
-class Paces(TypedDict):
-    """The pace at which the projection continues, in the three cases."""
+class Paces(Cases[DailyPace | None]):
+    """The pace at which the projection continues, in the three cases.
 
-    low: DailyPace | None
-    """The week in which the cloud cost least; null: less than a day of history, or the period is over."""
-    expected: DailyPace | None
-    """The last 30 days."""
-    high: DailyPace | None
-    """The week in which it cost most."""
+    `low` is that of the week in which the cloud cost least, `expected` that of the last 30 days, `high` that of the
+    week in which the cloud cost most. Null: less than a day of history, or the period is over.
+    """
 
 
 class ResaleValue(TypedDict):

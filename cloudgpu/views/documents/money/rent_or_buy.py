@@ -5,6 +5,7 @@ from typing import Annotated, Literal, TypedDict
 from cloudgpu.core.advice.desktop import Depreciation as _Depreciation
 from cloudgpu.core.advice.rent_or_buy import Bound as _Bound
 from cloudgpu.views.documents.parts import (
+    Cases,
     DatedDesktop,
     DecimalText,
     DesktopFigures,
@@ -170,19 +171,13 @@ class Outcome(TypedDict):
     """What both have cost at several times."""
 
 
-class Outcomes(TypedDict):
-    """The results at one utilization: `low` favours the cloud, `high` the desktop."""
+class Outcomes(Cases[Outcome]):
+    """The results at one utilization: `low` is at the lowest speed of the desktop, `high` at its highest."""
 
     utilization_percent: float
     """For how much of the time a machine is used; above 100: several."""
     hours_per_day: float
     """The same in hours."""
-    low: Outcome
-    """The result at the desktop's lowest speed."""
-    expected: Outcome
-    """The result at its expected speed."""
-    high: Outcome
-    """The result at its highest speed."""
 
 
 class ScaledOutcomes(TypedDict):
