@@ -228,12 +228,8 @@ def difference_reason(answer: RentOrBuyResult, currency: Currency | None) -> str
     )
 
 
-def assumptions(calculation: Calculation, currency: Currency | None) -> list[str]:
-    """Return all assumptions, each as a sentence."""
-    return list(_assumptions(calculation, currency))
-
-
-def _assumptions(calculation: Calculation, currency: Currency | None) -> Iterator[str]:
+def assumptions(calculation: Calculation, currency: Currency | None) -> Iterator[str]:
+    """Yield all assumptions, each as a sentence."""
     rent, desktop_gpu, desktop = calculation.rent, calculation.desktop_gpu, calculation.desktop
     yield from _memory_texts(calculation)
     yield _speed_text(calculation)
