@@ -18,7 +18,7 @@ from cloudgpu.control.inventory.listing import build_cluster_document
 from cloudgpu.control.team.authorization import ownership_note
 from cloudgpu.core.clusters.members import clusters
 from cloudgpu.core.model.cluster import node_name
-from cloudgpu.core.model.machine import Machine, billed_text, command_name
+from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.clusters import cluster_document, sum_of
 from cloudgpu.views.machines import machine_document
@@ -202,26 +202,10 @@ def extend(
     emit_all(session, result, output, text_of)
 
 
-def hold(session: Session, machines: Sequence[Machine], until: datetime | None, *, yes: bool, output: Format) -> None:
-    """Ask, and hold all nodes until then, or release them (None)."""
-    from cloudgpu.control.lifecycle.lease import check_hold_end, hold_caveat
-
-    name, now = command_name(machines[0]), session.clock()
-    other_owner_text = ownership_note(session, machines[0], "hold")
-    if until is None:
-        if any(machine.expires and machine.expires <= iso(now) for machine in machines):
-            confirm(f"Release {name}? Its lease is over: it ends within seconds then.{other_owner_text}", yes=yes)
-        released = hold_all(session, machines, None)
-        emit_all(
-            session, released, output, lambda _: f"{name} is not held any more, none of its {len(machines)} nodes."
-        )
-        return
-    check_hold_end(session, name, until)
-    caveat = hold_caveat(session, machines[0], until)
-    if caveat:
-        tell(caveat)
-    until_text = when(iso(until), now)
-    billed_note = billed_text(machines[0], " It is billed meanwhile.")
-    confirm(f"Hold {name}, all {len(machines)} nodes, until {until_text}?{billed_note}{other_owner_text}", yes=yes)
-    held = hold_all(session, machines, until)
-    emit_all(session, held, output, lambda _: f"All {len(machines)} nodes of {name} are held until {until_text}.")
+def hold(session: Session, machines: Sequence[Machine], until: datetime | None, *, output: Format) -> None:
+    """Hold all nodes until then, or release them (None), and say so."""
+    name, node_count = command_name(machines[0]), len(machines)
+    text = f"{name} is not held any more, none of its {node_count} nodes."
+    if until is not None:
+        text = f"All {node_count} nodes of {name} are held until {when(iso(until), session.clock())}."
+    emit_all(session, hold_all(session, machines, until), output, lambda _: text)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_session, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.model.machine import Machine
 
 
 def command(
@@ -26,44 +33,46 @@ def command(
     """
     from cloudgpu.cli.render import when
     from cloudgpu.control.inputs.launch_request import parse_future_moment
-    from cloudgpu.control.lifecycle.lease import check_hold_options, hold_caveat, set_hold
-    from cloudgpu.control.policies.resolve import limits_of
-    from cloudgpu.control.team.authorization import ownership_note
-    from cloudgpu.core.launch.limit_checks import check_hold_length
-    from cloudgpu.core.model.machine import command_name, is_on_prem
+    from cloudgpu.control.lifecycle.lease import check_hold_options, set_hold
+    from cloudgpu.core.model.machine import command_name
     from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_document
 
     if until is None and not release and name is not None and name[:1].isdigit():  # no name begins so
         name, until = None, name
     session = open_session()
-    machine, *other_nodes = session.find_all_nodes(name, "hold")
-    check_hold_options(command_name(machine), until, release=release)
-    if machine.cluster_node:
+    machines = session.find_all_nodes(name, "hold")
+    check_hold_options(command_name(machines[0]), until, release=release)
+    end = None if until is None else parse_future_moment(until, "UNTIL", session.clock())
+    _ask(session, machines, end, yes=yes)
+    if machines[0].cluster_node:
         from cloudgpu.cli.clusters.acting import hold as hold_cluster
 
-        end = parse_future_moment(until, "UNTIL", session.clock()) if until else None
-        hold_cluster(session, [machine, *other_nodes], end, yes=yes, output=output)
+        hold_cluster(session, machines, end, output=output)
         return
+    machine = set_hold(session, machines[0], end)
+    text = "is not held any more" if end is None else f"is held until {when(iso(end), session.clock())}"
+    emit(output, machine_document(machine, session.clock()), f"{machine.name} {text}.")
+
+
+def _ask(session: Session, machines: Sequence[Machine], until: datetime | None, *, yes: bool) -> None:
+    """Ask before a hold of a machine, or of all nodes of a cluster, and before a release that ends them at once."""
+    from cloudgpu.cli.render import when
+    from cloudgpu.control.lifecycle.lease import check_hold_end, hold_caveat
+    from cloudgpu.control.team.authorization import ownership_note
+    from cloudgpu.core.model.machine import billed_text, command_name
+    from cloudgpu.core.values.times import iso
+
+    machine, name, now = machines[0], command_name(machines[0]), session.clock()
     other_owner_text = ownership_note(session, machine, "hold")
     if until is None:
-        if machine.expires and machine.expires <= iso(session.clock()):
-            confirm(
-                f"Release {machine.name}? Its lease is over: it ends within seconds then.{other_owner_text}", yes=yes
-            )
-        machine = set_hold(session, machine, None)
-        emit(output, machine_document(machine, session.clock()), f"{machine.name} is not held any more.")
+        if any(node.expires and node.expires <= iso(now) for node in machines):
+            confirm(f"Release {name}? Its lease is over: it ends within seconds then.{other_owner_text}", yes=yes)
         return
-    end = parse_future_moment(until, "UNTIL", session.clock())
-    check_hold_length(machine.name, end, session.clock(), limits_of(session))
-    caveat = hold_caveat(session, machine, end)
+    check_hold_end(session, name, until)
+    caveat = hold_caveat(session, machine, until)
     if caveat:
         tell(caveat)
-    billed_text = "" if is_on_prem(machine.provider) else " It is billed meanwhile."
-    confirm(f"Hold {machine.name} until {when(iso(end), session.clock())}?{billed_text}{other_owner_text}", yes=yes)
-    machine = set_hold(session, machine, end)
-    emit(
-        output,
-        machine_document(machine, session.clock()),
-        f"{machine.name} is held until {when(iso(end), session.clock())}.",
-    )
+    nodes_text = f", all {len(machines)} nodes," if machine.cluster_node else ""
+    billed_note = billed_text(machine, " It is billed meanwhile.")
+    confirm(f"Hold {name}{nodes_text} until {when(iso(until), now)}?{billed_note}{other_owner_text}", yes=yes)

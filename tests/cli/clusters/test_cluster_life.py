@@ -49,6 +49,7 @@ def test_a_cluster_lives_under_one_name_from_up_to_down(cloudgpu, tmp_path):
     longer = cloudgpu("extend", "train", "2h", "--yes", "-o", "json")
     assert (longer.code, len({one["expires"] for one in longer.json["machines"]})) == (0, 1), longer.err
     assert "All 2 nodes of train are held until" in cloudgpu("hold", "train", "1h", "--yes").out
+    assert cloudgpu("hold", "train", "", "--yes").code == 2  # an empty end, as of an unset variable, releases nothing
     assert cloudgpu("hold", "train", "--release", "--yes").code == 0
 
     stopped = cloudgpu("stop", "train", "--yes", "-o", "json")
