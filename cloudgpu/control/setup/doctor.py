@@ -340,6 +340,8 @@ def _account_checks(session: Session, names: list[str], region: str | None, *, a
                 yield Check(f"account {name}", Verdict.NOTE, message, error.next)
             else:
                 yield failed_check(f"account {name}", error)
+                if error.field == "permission":  # the listing's is one of them: all that are missing are named
+                    yield from permission_checks(session, name, region)
             continue
         if listing.unanswered:
             message = " ".join(unanswered_text(gap.scope, gap.why) for gap in listing.unanswered)

@@ -34,6 +34,16 @@ def test_an_account_that_cannot_be_looked_at_is_a_fault(make_lab):
     assert checks(lab)["account lab"].exit_code == 6
 
 
+def test_a_credential_that_may_not_even_list_is_told_all_that_it_lacks(make_lab):
+    """The error of a listing sends people to `doctor` for that."""
+    lab = make_lab("tells = true")
+    lab.cloud.deny("terminate")
+    lab.cloud.fail_next("list", AuthFailed("may not do list", field="permission", value="list"))
+    found = checks(lab, account="lab")
+    assert (found["account lab"].verdict, found["permissions lab"].exit_code) == (Verdict.FAIL, 6)
+    assert "terminate is denied" in found["permissions lab"].message
+
+
 def test_any_provider_means_every_cloud_account(make_lab):
     lab = make_lab("tells = true")
     found = checks(lab, provider="any")
