@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.market.quotas import ALL_REGIONS, quota_metrics, quota_page
 from cloudgpu.providers.gcp.network.firewall_rules import open_rules
 from cloudgpu.providers.shared.calls import result_or_error
-from cloudgpu.providers.shared.rules import open_rules_finding
+from cloudgpu.providers.shared.rules import is_open_to_all, open_rules_finding, unknown_finding
 
 Raw = Mapping[str, Any]
 Answers = Mapping[str, Any]  # by the name of the call: its answer, or the error in its place
@@ -33,23 +32,23 @@ def findings(gcp: Gcp, region: str | None = None) -> Sequence[AccountFinding]:
     try:
         project = gcp.project
     except InvalidRequest as error:
-        return [AccountFinding(PROJECT, is_ok=False, message=error.message, next=error.next or "", needed=True)]
+        return [_no_project(error.message, error.next)]
     answers = _read_project(gcp)
     auth_error = next((answer for answer in answers.values() if isinstance(answer, AuthFailed)), None)
     if auth_error is not None and auth_error.field == "credentials":
         raise auth_error
     if auth_error is not None and auth_error.field == "project":
-        return [
-            AccountFinding(PROJECT, is_ok=False, message=auth_error.message, next=auth_error.next or "", needed=True)
-        ]
+        return [_no_project(auth_error.message, auth_error.next)]
     if isinstance(answers[PROJECT], CloudgpuError) and is_gone(answers[PROJECT]):
         message = f"Google Cloud has no project {project!r}, or this login may not see it"
-        return [
-            AccountFinding(PROJECT, is_ok=False, message=message, next="See yours: gcloud projects list", needed=True)
-        ]
+        return [_no_project(message, "See yours: gcloud projects list")]
     project_finding = AccountFinding(PROJECT, is_ok=True, message=f"{project}: Compute Engine answers")
     quota = _quota_finding(gcp, answers, region or "us-central1")
     return [project_finding, _os_login_finding(gcp, answers), quota, *_network_findings(gcp, answers)]
+
+
+def _no_project(message: str, remedy: str | None) -> AccountFinding:
+    return AccountFinding(PROJECT, is_ok=False, message=message, next=remedy or "", needed=True)
 
 
 def _read_project(gcp: Gcp) -> Answers:
@@ -63,15 +62,11 @@ def _read_project(gcp: Gcp) -> Answers:
         return dict(zip(calls, pool.map(result_or_error, calls.values()), strict=True))
 
 
-def _unknown_finding(title: str, error: CloudgpuError) -> AccountFinding:
-    return AccountFinding(title, is_ok=None, message=error.message, next=error.next or "Run it again.")
-
-
 def _os_login_finding(gcp: Gcp, answers: Answers) -> AccountFinding:
     """Return the finding about OS Login in the project's metadata, with which SSH keys come from Google accounts."""
     project = answers[PROJECT]
     if isinstance(project, CloudgpuError):
-        return _unknown_finding(LOGIN, project)
+        return unknown_finding(LOGIN, project)
     items = project.get("commonInstanceMetadata", {}).get("items", ())
     setting = next((item.get("value", "") for item in items if item.get("key") == "enable-oslogin"), "")
     if setting.lower() != _ON:
@@ -87,7 +82,7 @@ def _os_login_finding(gcp: Gcp, answers: Answers) -> AccountFinding:
 def _quota_finding(gcp: Gcp, answers: Answers, region: str) -> AccountFinding:
     project = answers[PROJECT]
     if isinstance(project, CloudgpuError):
-        return _unknown_finding(QUOTA, project)
+        return unknown_finding(QUOTA, project)
     limit_and_usage = dict(quota_metrics(project)).get(ALL_REGIONS)
     remedy = f"Request more: {quota_page(gcp, region, ALL_REGIONS)}"
     if limit_and_usage is None:
@@ -105,7 +100,7 @@ def _quota_finding(gcp: Gcp, answers: Answers, region: str) -> AccountFinding:
 def _network_findings(gcp: Gcp, answers: Answers) -> Iterator[AccountFinding]:
     network_name, network, rules = gcp.options.network, answers[NETWORK], answers[OPEN_SSH]
     if isinstance(network, CloudgpuError) and not is_gone(network):
-        yield _unknown_finding(NETWORK, network)
+        yield unknown_finding(NETWORK, network)
     elif isinstance(network, CloudgpuError):
         remedy = f"gcloud compute networks create {network_name} --project {gcp.project}"
         message = f"the project has no network {network_name!r}, and no --subnet is always named"
@@ -114,7 +109,7 @@ def _network_findings(gcp: Gcp, answers: Answers) -> Iterator[AccountFinding]:
     else:
         yield AccountFinding(NETWORK, is_ok=True, message=f"{network_name} is there")
     if isinstance(rules, CloudgpuError):
-        yield _unknown_finding(OPEN_SSH, rules)
+        yield unknown_finding(OPEN_SSH, rules)
         return
     yield _open_ssh_finding(gcp, rules)
     rules_ahead = open_rules(rules, network_name, gcp.project, gcp.options.service_account)
@@ -141,17 +136,12 @@ def _open_ssh_finding(gcp: Gcp, rules: Sequence[Raw]) -> AccountFinding:
 
 def _is_open(rule: Raw, port: int) -> bool:
     """Say whether a rule lets every address reach a TCP port of every machine in its network."""
-    if rule.get("direction", "INGRESS") != "INGRESS" or rule.get("disabled") or rule.get("targetTags"):
+    if rule.get("direction", "INGRESS") != "INGRESS" or rule.get("disabled"):
         return False
-    from_anywhere = any(_is_any_address(source) for source in rule.get("sourceRanges", ()))
+    if rule.get("targetTags") or rule.get("targetServiceAccounts"):
+        return False
+    from_anywhere = any(map(is_open_to_all, rule.get("sourceRanges", ())))
     return from_anywhere and any(_allows_port(allowed, port) for allowed in rule.get("allowed", ()))
-
-
-def _is_any_address(source: str) -> bool:
-    try:
-        return ipaddress.ip_network(source).prefixlen == 0
-    except ValueError:
-        return False
 
 
 def _allows_port(allowed: Raw, port: int) -> bool:

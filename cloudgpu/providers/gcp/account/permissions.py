@@ -113,7 +113,7 @@ def permissions(gcp: Gcp, region: str | None = None) -> Sequence[Permission]:
         check_region(gcp, region)
     try:
         verdicts, unknown_reason = (
-            _verdicts(gcp, [action.name for action in ACTIONS]),
+            dict(_test_permissions(gcp, [action.name for action in ACTIONS])),
             "Google does not know this permission here",
         )
     except (AuthFailed, InvalidRequest) as error:
@@ -129,27 +129,22 @@ def _permission(action: Action, allowed: bool | None, unknown_reason: str) -> Pe
     )
 
 
-def _verdicts(gcp: Gcp, names: Sequence[str]) -> Verdicts:
-    chunks = [
-        names[start : start + MAX_PERMISSIONS_PER_CALL] for start in range(0, len(names), MAX_PERMISSIONS_PER_CALL)
-    ]
-    return dict(pair for chunk in chunks for pair in _test_permissions(gcp, chunk))
-
-
 def _test_permissions(gcp: Gcp, names: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
-    try:
-        granted = _granted(gcp, names)
-    except InvalidRequest as error:
-        if is_gone(error):
-            raise
-        if len(names) == 1:
-            yield names[0], None
+    if len(names) <= MAX_PERMISSIONS_PER_CALL:
+        try:
+            granted = _granted(gcp, names)
+        except InvalidRequest as error:
+            if is_gone(error):
+                raise
+            if len(names) == 1:
+                yield names[0], None
+                return
+        else:
+            yield from ((name, name in granted) for name in names)
             return
-        middle = len(names) // 2
-        for half in (names[:middle], names[middle:]):
-            yield from _test_permissions(gcp, half)
-        return
-    yield from ((name, name in granted) for name in names)
+    middle = len(names) // 2
+    for half in (names[:middle], names[middle:]):
+        yield from _test_permissions(gcp, half)
 
 
 def _granted(gcp: Gcp, names: Sequence[str]) -> frozenset[str]:

@@ -364,6 +364,8 @@ def rule(**more):
         ({"allowed": [{"I_p_protocol": "all"}]}, True),
         ({"allowed": [{"I_p_protocol": "tcp", "ports": ["20-30"]}]}, True),
         ({"source_ranges": ["10.0.0.0/8", "::/0"]}, True),
+        ({"source_ranges": ["0.0.0.0/1", "128.0.0.0/1"]}, True),
+        ({"target_service_accounts": ["web@lab-1.iam.gserviceaccount.com"]}, False),
         ({"allowed": [{"I_p_protocol": "tcp", "ports": ["80", "443"]}]}, False),
         ({"allowed": [{"I_p_protocol": "udp"}]}, False),
         ({"source_ranges": ["10.0.0.0/8"]}, False),
