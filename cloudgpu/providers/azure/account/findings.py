@@ -14,7 +14,8 @@ from cloudgpu.providers.azure.calls import properties_of
 from cloudgpu.providers.azure.client import Azure, get_json
 from cloudgpu.providers.azure.market import availability
 from cloudgpu.providers.azure.network import security_rules
-from cloudgpu.providers.shared.rules import OPEN_RULES_FINDING, open_rules_finding
+from cloudgpu.providers.shared.calls import result_or_error
+from cloudgpu.providers.shared.rules import OPEN_RULES_FINDING, open_rules_finding, unknown_finding
 
 _ASSIGN_ACTION = "Microsoft.Authorization/roleAssignments/write"
 _INIT_REMEDY = "Run: cloudgpu init azure"
@@ -28,52 +29,41 @@ def findings(azure: Azure, region: str | None) -> list[AccountFinding]:
     """
     if region is not None:
         availability.check_region(azure, region)
-    checks: list[tuple[str, Callable[[], list[AccountFinding]]]] = [
-        ("subscription", lambda: _subscription_findings(azure)),
-        (groups.COMPUTE, lambda: [_service_finding(azure, groups.COMPUTE)]),
-        (groups.NETWORK, lambda: [_service_finding(azure, groups.NETWORK)]),
-        ("machine role", lambda: _machine_role_findings(azure)),
-        ("timers", lambda: [_timers_finding(azure)]),
-        (OPEN_RULES_FINDING, lambda: [_open_rules_finding(azure)]),
-    ]
+    checks: dict[str, Callable[[], list[AccountFinding]]] = {
+        "subscription": lambda: _subscription_findings(azure),
+        groups.COMPUTE: lambda: [_service_finding(azure, groups.COMPUTE)],
+        groups.NETWORK: lambda: [_service_finding(azure, groups.NETWORK)],
+        "machine role": lambda: [_machine_role_finding(azure)],
+        "timers": lambda: [_timers_finding(azure)],
+        OPEN_RULES_FINDING: lambda: [_open_rules_finding(azure)],
+    }
     with Pool(len(checks)) as pool:
-        return [one for found in pool.map(lambda check: _run_check(*check), checks) for one in found]
-
-
-def _run_check(check_name: str, check: Callable[[], list[AccountFinding]]) -> list[AccountFinding]:
-    try:
-        return check()
-    except CloudgpuError as error:
-        return [AccountFinding(check_name, None, error.message, error.next or "")]
+        answers = pool.map(result_or_error, checks.values())
+        return [
+            one
+            for name, answer in zip(checks, answers, strict=True)
+            for one in ([unknown_finding(name, answer)] if isinstance(answer, CloudgpuError) else answer)
+        ]
 
 
 def _subscription_findings(azure: Azure) -> list[AccountFinding]:
     """Return whether the subscription is enabled, and whether a spending limit may disable it."""
     path = f"/subscriptions/{azure.subscription}"
     subscription = get_json(azure, "Microsoft.Resources/subscriptions/read", path, availability.VERSION)
-    state, name = (
-        str(subscription.get("state") or "unknown"),
-        str(subscription.get("displayName") or azure.subscription),
-    )
-    limit = str((subscription.get("subscriptionPolicies") or {}).get("spendingLimit") or "Off")
+    state = str(subscription.get("state") or "unknown")
+    name = str(subscription.get("displayName") or azure.subscription)
     is_ok = None if state == "unknown" else state == "Enabled"
     remedy = "" if is_ok else "Open it in the Azure portal and finish what it asks for: a payment, mostly."
+    # with a limit, Azure disables a subscription whose credit is used up
+    is_limited = (subscription.get("subscriptionPolicies") or {}).get("spendingLimit") == "On"
+    limit = "a spending limit is on: Azure stops all machines when the credit is used up, and has no quota of GPUs"
+    limit_remedy = "Remove it: https://aka.ms/remove-spending-limit"
     return [
         AccountFinding("subscription", is_ok, f"{name} is {state.lower()}", remedy, needed=True),
-        _spending_limit_finding(limit),
+        AccountFinding("spending limit", is_ok=False, message=limit, next=limit_remedy)
+        if is_limited
+        else AccountFinding("spending limit", is_ok=True, message="there is none in the way"),
     ]
-
-
-def _spending_limit_finding(limit: str) -> AccountFinding:
-    """Return the finding on the spending limit: with one, Azure disables a subscription whose credit is used up."""
-    if limit == "On":
-        message = (
-            "a spending limit is on: Azure stops all machines when the credit is used up, and has no quota of GPUs"
-        )
-        return AccountFinding(
-            "spending limit", is_ok=False, message=message, next="Remove it: https://aka.ms/remove-spending-limit"
-        )
-    return AccountFinding("spending limit", is_ok=True, message="there is none in the way")
 
 
 def _service_finding(azure: Azure, namespace: str) -> AccountFinding:
@@ -84,36 +74,30 @@ def _service_finding(azure: Azure, namespace: str) -> AccountFinding:
     return AccountFinding(namespace, is_ok, message, remedy, needed=True)
 
 
-def _machine_role_findings(azure: Azure) -> list[AccountFinding]:
+def _machine_role_finding(azure: Azure) -> AccountFinding:
     """Return whether machines can deallocate themselves, and whether this credential may give them the role for it."""
-    check_name, setting = "machine role", f"accounts.{azure.account}.machine_role"
-    consequence = "a shutdown from inside does not end a machine's bill: stop and reap deallocate it"
+    setting, remedy, condition, problem = f"accounts.{azure.account}.machine_role", _INIT_REMEDY, "", ""
+    actions = machine_role.allowed_actions(azure) if azure.options.machine_role else {}
     if azure.options.machine_role is None:
-        return [
-            AccountFinding(
-                check_name, is_ok=False, message=f"{setting} is not set, so {consequence}", next=_INIT_REMEDY
+        problem = f"{setting} is not set"
+    elif actions is None:
+        problem = f"the role that {setting} names is not there"
+    elif denied := [action for action, allowed in actions.items() if not allowed]:
+        problem = f"the role that {setting} names does not allow {' and '.join(denied)}"
+    else:
+        can_assign = permissions.allows(permissions.rights(azure), _ASSIGN_ACTION)
+        if can_assign is False:
+            problem = "this credential may not give machines their role"
+            remedy = f"An administrator lets it do that, and no more: {machine_role.assign_role_command(azure)}"
+        elif can_assign is None:
+            condition = (
+                "; whether this credential may give them that right depends on a condition that only Azure can evaluate"
             )
-        ]
-    if not machine_role.role_exists(azure):
-        return [
-            AccountFinding(
-                check_name,
-                is_ok=False,
-                message=f"the role that {setting} names is not there, so {consequence}",
-                next=_INIT_REMEDY,
-            )
-        ]
-    can_assign = permissions.allows(permissions.rights(azure), _ASSIGN_ACTION)
-    if can_assign is False:
-        message = f"this credential may not give machines their role, so {consequence}"
-        remedy = f"An administrator lets it do that, and no more: {machine_role.assign_role_command(azure)}"
-        return [AccountFinding(check_name, is_ok=False, message=message, next=remedy)]
-    message = "machines may deallocate and tag themselves, each itself alone"
-    if can_assign is None:
-        message += (
-            "; whether this credential may give them that right depends on a condition that only Azure can evaluate"
-        )
-    return [AccountFinding(check_name, is_ok=True, message=message)]
+    if problem:
+        message = f"{problem}, so a shutdown from inside does not end a machine's bill: stop and reap deallocate it"
+        return AccountFinding("machine role", is_ok=False, message=message, next=remedy)
+    message = f"machines may deallocate and tag themselves, each itself alone{condition}"
+    return AccountFinding("machine role", is_ok=True, message=message)
 
 
 def _timers_finding(azure: Azure) -> AccountFinding:

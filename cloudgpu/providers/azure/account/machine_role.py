@@ -14,10 +14,12 @@ from uuid import NAMESPACE_URL, uuid5
 from cloudgpu.core.model.account import ProviderRole, RolePart
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import groups
+from cloudgpu.providers.azure.account.permissions import allows
 from cloudgpu.providers.azure.calls import call_or_none, invoke
 from cloudgpu.providers.azure.client import Azure
 
 PART_KIND, ACTIONS_KIND = "custom role", "actions of the custom role"
+ACTIONS = ("Microsoft.Compute/virtualMachines/deallocate/action", "Microsoft.Resources/tags/write")  # what it is for
 ADMINISTRATOR = "f58310d9-a9f6-439a-9e8d-f62e7b41a168"  # Azure built-in roles: Role Based Access Control Administrator
 _ROLE_DEFINITIONS = "Microsoft.Authorization/roleDefinitions"
 _WRITE_ASSIGNMENT, _DELETE_ASSIGNMENT = (
@@ -83,10 +85,14 @@ def remove(azure: Azure) -> None:
     )
 
 
-def role_exists(azure: Azure) -> bool:
-    """Say whether the role that the settings name exists. One call."""
+def allowed_actions(azure: Azure) -> dict[str, bool] | None:
+    """Return whether the role that the settings name allows each of ACTIONS; None for no such role. One call."""
     role_id, roles = azure.options.machine_role, azure.client("authorization").role_definitions
-    return call_or_none(azure, f"{_ROLE_DEFINITIONS}/read", lambda: roles.get_by_id(role_id), value=role_id) is not None
+    role = call_or_none(azure, f"{_ROLE_DEFINITIONS}/read", lambda: roles.get_by_id(role_id), value=role_id)
+    if role is None:
+        return None
+    rights = [{"actions": one.actions, "notActions": one.not_actions} for one in role.permissions or ()]
+    return {action: allows(rights, action) is True for action in ACTIONS}
 
 
 def condition(role: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cloudgpu.providers.azure import groups as services
 from cloudgpu.providers.azure.account import machine_role as role
 from cloudgpu.providers.azure.account.findings import findings
@@ -58,6 +60,26 @@ def test_a_role_that_somebody_took_away_is_told(account):
     azure = with_role(account)
     role.remove(azure)
     assert looked(azure)["machine role"].is_ok is False
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"actions": ["Microsoft.Resources/tags/write"]}, "virtualMachines/deallocate/action"),
+        ({"notActions": ["Microsoft.Compute/*/action"]}, "virtualMachines/deallocate/action"),
+        ({"actions": ["Microsoft.Compute/virtualMachines/*"]}, "Microsoft.Resources/tags/write"),
+        ({"actions": ["*"]}, ""),
+    ],
+)
+def test_a_role_that_no_longer_lets_machines_deallocate_and_tag_themselves_is_told(account, azure_arm, change, says):
+    """Machines would go on being billed after a shutdown from inside."""
+    azure = with_role(account)
+    (definition,) = azure_arm.model.definitions.values()
+    definition.facts["permissions"][0] |= change
+    found = looked(azure)["machine role"]
+    assert found.is_ok is not bool(says)
+    assert says in found.message
+    assert found.next == ("Run: cloudgpu init azure" if says else "")
 
 
 def test_a_launcher_that_may_not_give_the_role_is_shown_the_narrow_way(account, azure_arm):
