@@ -28,15 +28,17 @@ Raw = Mapping[str, Any]
 
 
 def read_alert(azure: Azure) -> BudgetAlert | None:
-    """Return what there is of the budget; without `emails` where somebody changed it. One call."""
+    """Return what there is of the budget; without `emails` where somebody changed it, or it has ended. One call."""
     raw_budget = _read_budget(azure)
     if raw_budget is None:
         return None
     properties = raw_budget["properties"]
+    ends_on = str(properties["timePeriod"].get("endDate") or "")[:10]
     is_unchanged = (
         properties.get("category") == "Cost"
         and properties.get("timeGrain") == "Monthly"
         and not properties.get("filter")
+        and not (ends_on and ends_on <= f"{azure.clock().astimezone(UTC):%Y-%m-%d}")
     )
     amount = Money.usd(str(Decimal(str(properties["amount"]))))
     return BudgetAlert(amount, _emails(properties.get("notifications") or {}) if is_unchanged else ())
@@ -45,7 +47,8 @@ def read_alert(azure: Azure) -> BudgetAlert | None:
 def make(azure: Azure, alert: BudgetAlert) -> None:
     """Create the budget, or correct it. Idempotent. Two calls.
 
-    The first month of a budget cannot be changed, and a change has to name its latest `eTag`.
+    The first month of a budget cannot be changed, and a change has to name its latest `eTag`. Without an end, Azure
+    gives it one ten years after its start ("Budgets - Create Or Update", `timePeriod`).
     """
     existing = _read_budget(azure)
     month_start = f"{azure.clock().astimezone(UTC):%Y-%m}-01T00:00:00Z"
@@ -59,7 +62,7 @@ def make(azure: Azure, alert: BudgetAlert) -> None:
         }
     }
     if existing is not None:
-        body["properties"]["timePeriod"] = existing["properties"]["timePeriod"]
+        body["properties"]["timePeriod"] = {"startDate": existing["properties"]["timePeriod"]["startDate"]}
         body |= {"eTag": existing["eTag"]} if existing.get("eTag") else {}
     budgets = azure.client("consumption").budgets
     invoke(azure, f"{_ACTION}/write", lambda: budgets.create_or_update(_scope(azure), NAME, body), value=NAME)

@@ -33,3 +33,14 @@ def test_a_budget_that_somebody_changed_names_nobody(account, azure_arm):
     (made,) = azure_arm.model.budgets.values()
     made["properties"]["notifications"].popitem()
     assert backstop.read_alert(azure) == BudgetAlert(Money.usd("300"), ())
+
+
+def test_a_budget_that_has_ended_names_nobody_and_is_set_to_go_on(account, azure_arm):
+    """Without an end, Azure gives one ten years after the start: "endDate" of the budgets' API."""
+    azure = account()
+    backstop.make(azure, ADA)
+    (made,) = azure_arm.model.budgets.values()
+    made["properties"]["timePeriod"]["endDate"] = "2020-01-01T00:00:00Z"
+    assert backstop.read_alert(azure) == BudgetAlert(Money.usd("300"), ())
+    backstop.make(azure, ADA)
+    assert backstop.read_alert(azure) == ADA
