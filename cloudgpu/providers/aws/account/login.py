@@ -6,6 +6,7 @@ session ends when its registration does (https://docs.aws.amazon.com/sdkref/late
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,15 +16,25 @@ from cloudgpu.errors import AuthFailed
 from cloudgpu.providers.account_abilities import Login
 from cloudgpu.providers.aws.client import Aws
 
-_SELF_RENEWING = {
-    "iam-role": "the role of this machine, renewed by itself",
-    "container-role": "the role of this container, renewed by itself",
-    "assume-role-with-web-identity": "a role by a web identity, renewed by itself",
-}
 _KEY_SOURCES = {
     "env": "the environment",
     "shared-credentials-file": "~/.aws/credentials",
     "config-file": "~/.aws/config",
+}
+_KEYS_OF_PROFILE = "shared-credentials-file"
+_SELF_RENEWING = {
+    "iam-role": "the role of this machine",
+    "container-role": "the role of this container",
+    "assume-role-with-web-identity": "a role by a web identity",
+}
+_ASKING = {"custom-process": "what credential_process gives", "login": "a session of aws login"}
+# By the first of these keys that is in a profile's table, botocore's name for how it has its credentials.
+_METHODS = {
+    "sso_session": "sso",
+    "sso_start_url": "sso",
+    "aws_access_key_id": _KEYS_OF_PROFILE,
+    "role_arn": "assume-role",
+    "credential_process": "custom-process",
 }
 # Keys of a profile's table, as login tools write them.
 _EXPIRY_KEYS = ("aws_session_expiration", "aws_expiration", "x_security_token_expires", "expiration")
@@ -45,29 +56,24 @@ def login(aws: Aws) -> Login:
             next="Put them where a program without your shell finds them, for example with: aws configure",
         )
     method = str(credentials.method)
-    is_temporary = method in _KEY_SOURCES and bool(
-        credentials.token
-    )  # for any other method, reading the token would log in
-    return _profile_login(config, session.profile or "default", method, (), is_temporary=is_temporary)
+    # for any other method, reading the token would log in
+    is_temporary = method in _KEY_SOURCES and bool(credentials.token)
+    return _profile_login(config, session.profile or "default", method, is_temporary=is_temporary)
 
 
-def _profile_login(
-    config: Mapping[str, Any], profile: str, method: str, visited_profiles: tuple[str, ...], *, is_temporary: bool
-) -> Login:
+def _profile_login(config: Mapping[str, Any], profile: str, method: str, *, is_temporary: bool) -> Login:
     """Return the login of a profile; `method` is botocore's name for the way in which it has its credentials."""
     profile_table = config.get("profiles", {}).get(profile, {})
-    if method in _SELF_RENEWING:
-        return Login(_SELF_RENEWING[method], None, lasts=True)
     if method == "assume-role":
-        return _role_login(config, profile, profile_table, visited_profiles)
+        return _role_login(config, profile, profile_table)
     if method == "sso":
         return _sso_login(config, profile, profile_table)
     if method in _KEY_SOURCES:
         return _key_login(profile, profile_table, _KEY_SOURCES[method], is_temporary=is_temporary)
-    description = {"custom-process": "what credential_process gives", "login": "a session of aws login"}.get(
-        method, method
-    )
-    return Login(f"{description} (profile {profile}); whether it asks for you, only it can say", None, lasts=None)
+    if method in _SELF_RENEWING:
+        return Login(f"{_SELF_RENEWING[method]}, renewed by itself", None, lasts=True)
+    description = f"{_ASKING.get(method, method)} (profile {profile}); whether it asks for you, only it can say"
+    return Login(description, None, lasts=None)
 
 
 def _key_login(profile: str, profile_table: Mapping[str, Any], key_source: str, *, is_temporary: bool) -> Login:
@@ -79,32 +85,24 @@ def _key_login(profile: str, profile_table: Mapping[str, Any], key_source: str, 
     )
 
 
-def _role_login(
-    config: Mapping[str, Any], profile: str, profile_table: Mapping[str, Any], visited_profiles: tuple[str, ...]
-) -> Login:
-    """Return how long a role can be assumed: as long as the source credentials last, unless it needs an MFA code."""
+def _role_login(config: Mapping[str, Any], profile: str, profile_table: Mapping[str, Any]) -> Login:
+    """Return how long a role can be assumed: as long as the source credentials last, unless it needs an MFA code.
+
+    A chain of roles has an end: botocore has refused one that leads back, but for a profile with keys of its own.
+    """
     if profile_table.get("mfa_serial"):
         return Login(f"a role that asks for a code of your device each time (profile {profile})", None, lasts=False)
-    source_profile = profile_table.get("source_profile")
-    if source_profile is None or source_profile == profile or source_profile in visited_profiles:
-        return Login(f"a role, renewed by itself (profile {profile})", None, lasts=True)
+    source_profile = profile_table.get("source_profile", profile)
     source_table = config.get("profiles", {}).get(source_profile, {})
-    is_temporary = bool(source_table.get("aws_session_token"))
-    source_login = _profile_login(
-        config, source_profile, _source_method(source_table), (*visited_profiles, profile), is_temporary=is_temporary
-    )
+    method, token = _KEYS_OF_PROFILE, source_table.get("aws_session_token")
+    if profile_table.get("credential_source") == "Environment":
+        method, token = "env", os.environ.get("AWS_SESSION_TOKEN")
+    elif "source_profile" not in profile_table:
+        return Login(f"a role, renewed by itself (profile {profile})", None, lasts=True)
+    elif source_profile != profile:
+        method = next((method for key, method in _METHODS.items() if key in source_table), method)
+    source_login = _profile_login(config, source_profile, method, is_temporary=bool(token))
     return Login(f"a role taken on with {source_login.what}", source_login.until, lasts=source_login.lasts)
-
-
-def _source_method(profile_table: Mapping[str, Any]) -> str:
-    """Return the method by which botocore finds a source profile's credentials, by its own name."""
-    if "sso_session" in profile_table or "sso_start_url" in profile_table:
-        return "sso"
-    if "role_arn" in profile_table:
-        return "assume-role"
-    if "credential_process" in profile_table:
-        return "custom-process"
-    return "shared-credentials-file"
 
 
 def _sso_login(config: Mapping[str, Any], profile: str, profile_table: Mapping[str, Any]) -> Login:

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from botocore.tokens import SSOTokenProvider
 
-from cloudgpu.errors import AuthFailed, ProviderUnavailable
+from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.aws.account.login import login
 from cloudgpu.providers.aws.client import Aws
 from cloudgpu.providers.base import ProviderSettings
@@ -95,6 +95,28 @@ def test_a_role_lasts_as_long_as_what_it_is_taken_on_with(found):
     assert found(config=f"{role}keys\n", credentials=f"[keys]\n{KEYS}", profile="gpu").lasts is True
     one = found(config=f"{role}lab\n{SSO}", profile="gpu", token={"accessToken": "x", "expiresAt": ENDS})
     assert (one.lasts, one.until) == (False, AT)
+
+
+@pytest.mark.parametrize("token", ["", "x"])
+def test_a_role_that_is_taken_on_with_keys_of_the_environment_or_of_itself_lasts_as_long_as_they_do(
+    found, monkeypatch, token
+):
+    role = "[profile gpu]\nrole_arn = arn:aws:iam::123456789012:role/gpu\n"
+    own = f"[gpu]\n{KEYS}{f'aws_session_token = {token}' if token else ''}\n"
+    one = found(config=f"{role}source_profile = gpu\n", credentials=own, profile="gpu")
+    assert one.lasts is (None if token else True)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI")
+    if token:
+        monkeypatch.setenv("AWS_SESSION_TOKEN", token)
+    one = found(config=f"{role}credential_source = Environment\n", profile="gpu")
+    assert (one.lasts, "the environment" in one.what) == (None if token else True, True)
+
+
+def test_roles_that_lead_back_to_one_another_are_said(found):
+    role = "role_arn = arn:aws:iam::123456789012:role/gpu\n"
+    with pytest.raises((AuthFailed, InvalidRequest)):
+        found(config=f"[profile a]\n{role}source_profile = b\n[profile b]\n{role}source_profile = a\n", profile="a")
 
 
 def test_a_role_that_asks_for_a_code_needs_somebody(found):
