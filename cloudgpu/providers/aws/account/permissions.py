@@ -6,7 +6,7 @@ The documents in policies/permissions allow these and no others: a test compares
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.catalog.read import public_images
@@ -15,7 +15,7 @@ from cloudgpu.core.model.instances import TAG_HOLD_UNTIL, TAG_ID, TAG_LEDGER, TA
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws.account.roles import TIMER_ROLE_NAME
-from cloudgpu.providers.aws.client import MAX_PARALLEL, PROVIDER, Aws
+from cloudgpu.providers.aws.client import MAX_PARALLEL, PROVIDER, Aws, call_tolerating
 from cloudgpu.providers.aws.compute.translate import ENDED_STATES
 from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, SKEWED
 from cloudgpu.providers.aws.errors import code_of
@@ -27,6 +27,8 @@ DRY_RUN_PERMITTED = "DryRunOperation"  # the error code of a dry run that is per
 # created, its sentence has the role's name and no ARN (public record: aws-cdk, issue 27067).
 ABSENT = "NoSuchEntity"
 NO_DRY_RUN = "AWS has no dry run of it"
+NO_RESOURCE = "tested only on a resource of cloudgpu's, and there is none here (doctor --live makes one)"
+_DRY_RUN = {"DryRun": True}
 OurResources = Mapping[str, str]  # an id of one of our own resources for each name in _RESOURCES
 
 
@@ -65,11 +67,9 @@ def _probe(aws: Aws, region: str, probe: Probe, our_resources: OurResources) -> 
         return probe.permission(None, probe.why_untested), {}
     if not is_same_partition(aws.options.home_region, probe_region):  # its credentials would count as invalid there
         return probe.permission(None, f"AWS answers it in {probe_region}, to accounts of that partition alone"), {}
+    call, client = probe.call or probe.action.partition(":")[2], aws.client(probe.client, probe_region)
     try:
-        with aws.calling(probe.action, probe_region):
-            answer = getattr(aws.client(probe.client, probe_region), probe.method)(
-                **parameters, **probe.dry_run_parameters
-            )
+        answer = call_tolerating(aws, client, call, probe_region, probe.action, "", (), **parameters)
     except CloudgpuError as error:
         code = code_of(error)
         if code in CREDENTIAL | SKEWED or not (code or isinstance(error, ProviderUnavailable)):
@@ -80,13 +80,14 @@ def _probe(aws: Aws, region: str, probe: Probe, our_resources: OurResources) -> 
 
 
 def _our_resources(aws: Aws, answers: Iterable[Mapping[str, Any]]) -> OurResources:
-    """Return our own resources among the answers, one of each kind, and an image that a machine could start from."""
-    id_by_name: dict[str, str] = {}
-    for answer in answers:
-        for key, name, id_key in _RESOURCES:
-            first_id = next((one[id_key] for one in _resources(answer, key) if one.get(id_key)), None)
-            if first_id is not None:
-                id_by_name.setdefault(name, str(first_id))
+    """Return our own resources among the answers, the first of a kind, and an image that a machine could start from."""
+    id_by_name = {
+        name: str(one[id_key])
+        for answer in answers
+        for key, name, id_key in _RESOURCES
+        for one in reversed(_resources(answer, key))
+        if one.get(id_key)
+    }
     named = {"profile": aws.options.instance_profile, "timer role": aws.options.timer_role}
     return id_by_name | {name: value for name, value in named.items() if value}
 
@@ -129,7 +130,7 @@ class Probe:
 
     `parameters` are those of the call, in which `{machine}` stands for one of our own resources. `why_untested` says
     why it is not tested, always or without such a resource. `needed`: nothing can be launched or ended without it.
-    `client` and `method` are boto3's, `region` that of the call where it has to be another one.
+    `client` is boto3's; `call` is the action that is called, if another one, and `region` where, if elsewhere.
     """
 
     action: str
@@ -138,9 +139,8 @@ class Probe:
     why_untested: str = ""
     needed: bool = True
     client: str = "ec2"
-    method: str = ""
+    call: str = ""
     region: str | None = None
-    dry_run_parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def permission(self, allowed: bool | None, unknown_reason: str = "") -> Permission:  # noqa: FBT001
         """Return whether the action is allowed; None: not known, for this reason."""
@@ -165,30 +165,16 @@ def _fill_in(value: Any, our_resources: Mapping[str, str]) -> Any:
     return value
 
 
-def _method_name(action: str) -> str:
-    return "".join(f"_{one.lower()}" if one.isupper() else one for one in action).lstrip("_")
-
-
 def _read_ec2(action: str, used_for: str, *, needed: bool = True, **parameters: Any) -> Probe:
-    return Probe(f"ec2:{action}", used_for, parameters, method=_method_name(action), needed=needed)
+    return Probe(f"ec2:{action}", used_for, parameters, needed=needed)
 
 
 def _read(client: str, action: str, used_for: str, *, region: str | None = None, **parameters: Any) -> Probe:
-    method = _method_name(action.partition(":")[2])
-    return Probe(action, used_for, parameters, needed=False, client=client, method=method, region=region)
+    return Probe(action, used_for, parameters, needed=False, client=client, region=region)
 
 
 def _change(action: str, used_for: str, *, needed: bool = True, **parameters: Any) -> Probe:
-    why = "tested only on a resource of cloudgpu's, and there is none here (doctor --live makes one)"
-    return Probe(
-        f"ec2:{action}",
-        used_for,
-        parameters,
-        why,
-        needed=needed,
-        method=_method_name(action),
-        dry_run_parameters={"DryRun": True},
-    )
+    return Probe(f"ec2:{action}", used_for, parameters | _DRY_RUN, NO_RESOURCE, needed=needed)
 
 
 def _tags(kind: str, *keys: str) -> list[dict[str, Any]]:
@@ -244,12 +230,11 @@ READ_PROBES = (
 
 CHANGE_PROBES = (
     _change("RunInstances", "launch machines", **_LAUNCH_CALL),
-    Probe("iam:PassRole", "give machines their role", {**_LAUNCH_CALL, "IamInstanceProfile": {"Name": "{profile}"}},
-          "asked only where config.toml names an instance_profile", needed=False, method="run_instances",
-          dry_run_parameters={"DryRun": True}),
+    Probe("iam:PassRole", "give machines their role",
+          {**_LAUNCH_CALL, **_DRY_RUN, "IamInstanceProfile": {"Name": "{profile}"}}, "asked only where config.toml names an instance_profile", needed=False, call="RunInstances"),
     Probe("iam:SimulatePrincipalPolicy", "see whether timers in the cloud can act", {"PolicySourceArn": "{timer role}",
           "ActionNames": ["ec2:StopInstances"]}, "asked only where config.toml names a timer_role", needed=False,
-          client="iam", method="simulate_principal_policy"),
+          client="iam"),
     _change("ImportKeyPair", "log in", KeyName="cloudgpu-doctor", PublicKeyMaterial=PUBLIC_KEY,
             TagSpecifications=_tags("key-pair", TAG_OWNER)),
     _change("CreateSecurityGroup", "let SSH in from the caller", GroupName="cloudgpu-doctor",
