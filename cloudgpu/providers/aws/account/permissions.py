@@ -231,7 +231,8 @@ READ_PROBES = (
 CHANGE_PROBES = (
     _change("RunInstances", "launch machines", **_LAUNCH_CALL),
     Probe("iam:PassRole", "give machines their role",
-          {**_LAUNCH_CALL, **_DRY_RUN, "IamInstanceProfile": {"Name": "{profile}"}}, "asked only where config.toml names an instance_profile", needed=False, call="RunInstances"),
+          {**_LAUNCH_CALL, **_DRY_RUN, "IamInstanceProfile": {"Name": "{profile}"}},
+          "asked only where config.toml names an instance_profile", needed=False, call="RunInstances"),
     Probe("iam:SimulatePrincipalPolicy", "see whether timers in the cloud can act", {"PolicySourceArn": "{timer role}",
           "ActionNames": ["ec2:StopInstances"]}, "asked only where config.toml names a timer_role", needed=False,
           client="iam"),
