@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
+from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import AccountFinding
 from cloudgpu.providers.gcp import ids
@@ -34,17 +34,23 @@ def findings(gcp: Gcp, region: str | None = None) -> Sequence[AccountFinding]:
     except InvalidRequest as error:
         return [_no_project(error.message, error.next)]
     answers = _read_project(gcp)
-    auth_error = next((answer for answer in answers.values() if isinstance(answer, AuthFailed)), None)
-    if auth_error is not None and auth_error.field == "credentials":
-        raise auth_error
-    if auth_error is not None and auth_error.field == "project":
-        return [_no_project(auth_error.message, auth_error.next)]
-    if isinstance(answers[PROJECT], CloudgpuError) and is_gone(answers[PROJECT]):
+    errors_by_field = {answer.field: answer for answer in answers.values() if isinstance(answer, AuthFailed)}
+    if "credentials" in errors_by_field:
+        raise errors_by_field["credentials"]
+    if "project" in errors_by_field:
+        return [_no_project(errors_by_field["project"].message, errors_by_field["project"].next)]
+    raw = answers[PROJECT]
+    if isinstance(raw, CloudgpuError) and is_gone(raw):
         message = f"Google Cloud has no project {project!r}, or this login may not see it"
         return [_no_project(message, "See yours: gcloud projects list")]
+    if all(isinstance(answer, ProviderUnavailable) for answer in answers.values()):
+        return [unknown_finding(title, raw) for title in (PROJECT, LOGIN, QUOTA, NETWORK, OPEN_SSH)]
     project_finding = AccountFinding(PROJECT, is_ok=True, message=f"{project}: Compute Engine answers")
-    quota = _quota_finding(gcp, answers, region or "us-central1")
-    return [project_finding, _os_login_finding(gcp, answers), quota, *_network_findings(gcp, answers)]
+    if isinstance(raw, CloudgpuError):
+        of_project = [unknown_finding(title, raw) for title in (LOGIN, QUOTA)]
+    else:
+        of_project = [_os_login_finding(gcp, raw), _quota_finding(gcp, raw, region or "us-central1")]
+    return [project_finding, *of_project, *_network_findings(gcp, answers)]
 
 
 def _no_project(message: str, remedy: str | None) -> AccountFinding:
@@ -62,11 +68,8 @@ def _read_project(gcp: Gcp) -> Answers:
         return dict(zip(calls, pool.map(result_or_error, calls.values()), strict=True))
 
 
-def _os_login_finding(gcp: Gcp, answers: Answers) -> AccountFinding:
+def _os_login_finding(gcp: Gcp, project: Raw) -> AccountFinding:
     """Return the finding about OS Login in the project's metadata, with which SSH keys come from Google accounts."""
-    project = answers[PROJECT]
-    if isinstance(project, CloudgpuError):
-        return unknown_finding(LOGIN, project)
     items = project.get("commonInstanceMetadata", {}).get("items", ())
     setting = next((item.get("value", "") for item in items if item.get("key") == "enable-oslogin"), "")
     if setting.lower() != _ON:
@@ -79,10 +82,7 @@ def _os_login_finding(gcp: Gcp, answers: Answers) -> AccountFinding:
     return AccountFinding(LOGIN, is_ok=False, message=message, next=f"If nobody needs it: {remedy}")
 
 
-def _quota_finding(gcp: Gcp, answers: Answers, region: str) -> AccountFinding:
-    project = answers[PROJECT]
-    if isinstance(project, CloudgpuError):
-        return unknown_finding(QUOTA, project)
+def _quota_finding(gcp: Gcp, project: Raw, region: str) -> AccountFinding:
     limit_and_usage = dict(quota_metrics(project)).get(ALL_REGIONS)
     remedy = f"Request more: {quota_page(gcp, region, ALL_REGIONS)}"
     if limit_and_usage is None:

@@ -10,7 +10,7 @@ call is halved until that one is alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ def _optional_action(name: str, used_for: str) -> Action:
     return Action(name, used_for, needed=False)
 
 
+ACT_AS = "iam.serviceAccounts.actAs"
 ACTIONS = (
     Action("compute.instances.create", "launch machines"),
     Action("compute.instances.delete", "end machines"),
@@ -50,7 +51,7 @@ ACTIONS = (
     _optional_action("compute.instances.getGuestAttributes", "read when a machine was last in use, and its host keys"),
     _optional_action("compute.instances.attachDisk", "attach data volumes"),
     _optional_action("compute.instances.setServiceAccount", "give machines the service account of config.toml"),
-    _optional_action("iam.serviceAccounts.actAs", "give machines the service account of config.toml"),
+    _optional_action(ACT_AS, "give machines the service account of config.toml"),
     Action("compute.disks.create", "launch machines with a disk"),
     Action("compute.disks.delete", "remove disks that are left"),
     Action("compute.disks.get", "see a disk"),
@@ -100,7 +101,6 @@ RESOURCE_MANAGER_URL = "https://cloudresourcemanager.googleapis.com"
 TEST_PERMISSIONS = "cloudresourcemanager.projects.testIamPermissions"  # the call, as errors and metrics name it
 MAX_PERMISSIONS_PER_CALL = 100
 _FIRST_ERROR_STATUS = 400
-Verdicts = Mapping[str, bool | None]  # by permission: whether it is granted; None: Google does not know it
 
 
 def permissions(gcp: Gcp, region: str | None = None) -> Sequence[Permission]:
@@ -111,25 +111,29 @@ def permissions(gcp: Gcp, region: str | None = None) -> Sequence[Permission]:
     """
     if region is not None:
         check_region(gcp, region)
+    reason, reasons = "Google does not know this permission here", dict[str, str]()
     try:
-        verdicts, unknown_reason = (
-            dict(_test_permissions(gcp, [action.name for action in ACTIONS])),
-            "Google does not know this permission here",
-        )
+        verdicts = dict(_test_permissions(gcp, [action.name for action in ACTIONS]))
     except (AuthFailed, InvalidRequest) as error:
         if isinstance(error, AuthFailed) and error.field != "project":
             raise
-        verdicts, unknown_reason = {}, f"{error.message} {error.next or ''}".strip()
-    return [_permission(action, verdicts.get(action.name), unknown_reason) for action in ACTIONS]
-
-
-def _permission(action: Action, allowed: bool | None, unknown_reason: str) -> Permission:  # noqa: FBT001
-    return Permission(
-        action.name, allowed, action.used_for, "" if allowed is not None else unknown_reason, needed=action.needed
-    )
+        verdicts, reason = {}, f"{error.message} {error.next or ''}".strip()
+    if verdicts.get(ACT_AS) is False:
+        verdicts[ACT_AS], reasons[ACT_AS] = None, "the project does not grant it; a service account may grant it itself"
+    return [
+        Permission(
+            action.name,
+            allowed := verdicts.get(action.name),
+            action.used_for,
+            reasons.get(action.name, reason) if allowed is None else "",
+            needed=action.needed,
+        )
+        for action in ACTIONS
+    ]
 
 
 def _test_permissions(gcp: Gcp, names: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
+    """Yield whether each permission is granted; None: Google does not know it."""
     if len(names) <= MAX_PERMISSIONS_PER_CALL:
         try:
             granted = _granted(gcp, names)

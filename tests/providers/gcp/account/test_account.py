@@ -184,6 +184,13 @@ def test_a_permission_that_google_does_not_know_is_alone_in_not_being_known(gcp,
     assert found[strange].unknown_reason
 
 
+def test_a_right_that_a_service_account_may_grant_itself_is_not_known_where_the_project_grants_none(gcp, cloud):
+    """ "roles/iam.serviceAccountUser" is mostly granted on the one service account that machines get."""
+    gcp.model.granted = {one.name for one in ACTIONS} - {"iam.serviceAccounts.actAs"}
+    found = {one.action: one for one in cloud.permissions(HERE)}["iam.serviceAccounts.actAs"]
+    assert (found.allowed, "itself" in found.unknown_reason) == (None, True)
+
+
 def test_permissions_are_unknown_where_the_service_that_tells_them_is_off(gcp, cloud):
     gcp.faults.add(TEST, error="SERVICE_DISABLED")
     found = cloud.permissions()
@@ -350,6 +357,12 @@ def test_what_may_not_be_read_is_not_known_and_hides_nothing_else(gcp, cloud):
         findings.NETWORK: None,
         findings.OPEN_SSH: None,
     }
+
+
+def test_a_silent_google_is_not_said_to_answer(gcp, cloud):
+    for action in ("compute.projects.get", "compute.networks.get", "compute.firewalls.list"):
+        gcp.faults.add(action, status=503, times=99)
+    assert {one.is_ok for one in told(cloud).values()} == {None}
 
 
 def rule(**more):
