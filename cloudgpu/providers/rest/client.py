@@ -194,11 +194,14 @@ class RestClient:
         import urllib3
 
         cloud = self.api.cloud
-        if isinstance(error, (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)):
-            message = f"{cloud} cannot be reached: {type(error).__name__}."
-            return NotSent(
-                message, field="provider", value=self.api.provider, next="Look at the network, and try again."
-            )
+        if isinstance(error, urllib3.exceptions.ProxyError):  # raised for a call that was sent through one, too
+            error = error.original_error
+        has_no_tunnel = str(error).startswith("Tunnel connection failed")  # the proxy refused (http.client)
+        not_connected = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
+        if has_no_tunnel or isinstance(error, not_connected):
+            why = f"the proxy refuses ({error})" if has_no_tunnel else type(error).__name__
+            remedy = "Look at the network and its proxy, and try again."
+            return NotSent(f"{cloud} cannot be reached: {why}.", field="provider", value=self.api.provider, next=remedy)
         if isinstance(error, urllib3.exceptions.SSLError):
             details, remedy = f"{str(error)[:_MAX_SHOWN_CHARS]}.", "Look for a proxy in between."
             if error.args and isinstance(error.args[0], ssl.SSLCertVerificationError):  # in the handshake

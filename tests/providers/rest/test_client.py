@@ -6,6 +6,7 @@ import itertools
 import os
 import socket
 import threading
+from contextlib import contextmanager
 
 import pytest
 
@@ -230,6 +231,56 @@ def test_a_cloud_whose_certificate_nobody_vouches_for_was_sent_nothing(tls_serve
     with pytest.raises(NotSent, match="does not prove who it is"):
         client(None, time, base=tls_server.url).call("POST", "/things", action="launch", body=None)
     assert not tls_server.requests
+
+
+@contextmanager
+def proxy(serve):
+    """A proxy on loopback that serves one connection; gives its address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve_one():
+        with listener, listener.accept()[0] as connection:
+            connection.recv(65536)
+            serve(connection)
+
+    thread = threading.Thread(target=serve_one)
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_proxy_that_lets_nothing_through_sent_nothing_and_is_named(time, monkeypatch):
+    refusal = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
+    with proxy(lambda connection: connection.sendall(refusal)) as address:
+        monkeypatch.setenv("https_proxy", address)
+        with pytest.raises(NotSent, match="407 Proxy Authentication Required") as raised:
+            client(None, time, base="https://cloud.example").call("POST", "/things", action="launch", body={})
+    assert "proxy" in raised.value.next
+
+
+def test_where_no_proxy_listens_nothing_was_sent(time, monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{free.getsockname()[1]}")
+    with pytest.raises(NotSent, match="cannot be reached"):
+        client(None, time, base="https://cloud.example").call("POST", "/things", action="launch", body={})
+
+
+def test_a_proxy_that_breaks_off_after_a_call_proves_nothing_of_what_was_sent(time, monkeypatch):
+    requests = []
+
+    def break_off(connection):
+        connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        with authority()[1].wrap_socket(connection, server_side=True) as tunnel:
+            requests.append(tunnel.recv(65536))
+
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority()[0]))
+    with proxy(break_off) as address:
+        monkeypatch.setenv("https_proxy", address)
+        with pytest.raises(AnswerTimeout):
+            client(None, time, base="https://localhost.").call("POST", "/things", action="launch", body=None)
+    assert b"POST /things" in requests[0]
 
 
 def test_a_silent_cloud_is_given_up_and_not_asked_again_at_once(server, time):
