@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
+from cloudgpu.core.model.instances import TAG_ID, TAG_SEQ, Address, Instance, Listing, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, RateLimited
@@ -109,9 +109,9 @@ def _find_machine(lam: Lambda, attempt: Attempt) -> Instance | None:
             return get(lam, machine_id)
         except InstanceNotFound:  # not shown yet, or gone
             return new_machine(attempt, lam.account, machine_id) if _may_be_unlisted(lam, attempt) else None
-    return next(
-        (instance for instance in list_machines(lam).instances if instance.tags.get(TAG_ID) == attempt.machine), None
-    )
+    wanted = attempt.machine, attempt.tags.get(TAG_SEQ)  # an earlier launch of this request has another TAG_SEQ
+    listed = list_machines(lam).instances
+    return next((one for one in listed if (one.tags.get(TAG_ID), one.tags.get(TAG_SEQ)) == wanted), None)
 
 
 def _may_be_unlisted(lam: Lambda, attempt: Attempt) -> bool:

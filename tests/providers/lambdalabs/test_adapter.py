@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.instances import TAG_SEQ, State
 from cloudgpu.core.model.launch import BootPart
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import (
@@ -377,6 +377,20 @@ def test_no_tags_of_a_machine_with_our_key_are_a_gap_on_every_computer_while_it_
     for tags, status, scopes in (([], "booting", [made.id]), ([], "active", []), ([THEIR_TAG], "booting", [])):
         machine.asked, machine.status = dict(machine.asked, tags=tags), status
         assert [gap.scope for gap in provider.list().unanswered] == scopes
+
+
+def test_a_launch_is_not_answered_with_the_machine_of_an_earlier_one_that_is_still_listed(
+    lambdalabs, provider, attempt, settings
+):
+    first = launch(provider, attempt)
+    answer = provider._lambda.rest.get("/instances", action="list")
+    provider.terminate(first.id)
+    lambdalabs.advance(120)
+    answer["data"][0]["status"] = "preempted"
+    lambdalabs.faults.add("list", status=200, body=answer)
+    again = make_attempt(attempt.offer.configuration, now=settings.clock(), number=2, tags={TAG_SEQ: "7"})
+    assert launch(provider, again).id != first.id
+    assert len(lambdalabs.called("launch")) == 2
 
 
 def test_a_new_machine_is_of_the_account_as_it_is_called_now(lambdalabs, settings, attempt):
