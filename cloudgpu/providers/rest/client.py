@@ -280,11 +280,14 @@ def _pool(api: CloudApi) -> urllib3.PoolManager:
 
 
 def _read_answer(reply: urllib3.BaseHTTPResponse, cloud: str) -> Answer:
-    """Return the whole answer, its body as JSON. Raises ProviderUnavailable for what is not JSON."""
+    """Return the whole answer, its body as JSON, in which NaN and infinities are None: no numbers, so not known.
+
+    Raises ProviderUnavailable for what is not JSON.
+    """
     text = reply.read(MAX_ANSWER_BYTES, decode_content=True)
     headers = {name.lower(): value for name, value in reply.headers.items()}
     try:
-        data = json.loads(text) if text.strip() else None
+        data = json.loads(text, parse_constant=lambda _name: None) if text.strip() else None
     except ValueError:
         if reply.status >= 400:  # noqa: PLR2004  (a plain text: the status says it)
             return Answer(reply.status, headers, text.decode("utf-8", "replace"))

@@ -217,9 +217,10 @@ def tags_of(contract: Raw) -> dict[str, str]:
 
 def _launch_tags(contract: Raw) -> str:
     """Return the tags of a contract's launch, as JSON text from its environment."""
-    env = contract.get("extra_env") or ()
-    pairs = dict(env.items() if isinstance(env, Mapping) else (pair for pair in env if len(pair) == 2))  # noqa: PLR2004
-    return str(pairs.get(TAGS_VARIABLE) or "")
+    env = contract.get("extra_env")
+    pairs = map(list, env.items()) if isinstance(env, Mapping) else env if isinstance(env, list) else ()
+    name_and_value = (pair for pair in pairs if isinstance(pair, list) and len(pair) == 2)  # noqa: PLR2004
+    return next((str(value or "") for name, value in name_and_value if name == TAGS_VARIABLE), "")
 
 
 def _parse_label(contract: Raw) -> tuple[str, dict[str, str]]:

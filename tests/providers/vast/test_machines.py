@@ -44,6 +44,13 @@ def test_an_end_of_a_host_that_is_no_date_is_not_known_and_hides_no_contract(vas
     assert lab.leaves_at(made.id) is None
 
 
+@pytest.mark.parametrize("number", [float("inf"), float("nan")])
+def test_a_price_that_is_no_number_is_not_known_and_hides_no_machine(vast, lab, number):
+    made = launched(lab)
+    vast.contract(made.id).ask["dph_base"] = number
+    assert [(found.id, found.per_hour) for found in lab.list().instances] == [(made.id, None)]
+
+
 def test_a_host_that_is_offline_says_nothing_and_bills_nothing(vast, lab):
     made = launched(lab)
     vast.go_offline(made.id)
@@ -103,10 +110,13 @@ def test_contracts_of_somebody_else_are_not_ours(vast, lab):
     assert [one.id for one in lab.list().instances] == [made.id]
 
 
-def test_a_contract_of_somebody_else_without_a_gpu_keeps_nobody_from_the_list_of_ours(vast, lab, monkeypatch):
+@pytest.mark.parametrize("extra_env", [None, "a=b", 5, [None, ["a"], [["a"], "b"]]])
+def test_a_contract_of_somebody_else_without_a_gpu_keeps_nobody_from_the_list_of_ours(
+    vast, lab, monkeypatch, extra_env
+):
     made = launched(lab)
     shown = Contract.shown
-    bare = {"gpu_name": None, "machine_id": None, "extra_env": None, "label": None}
+    bare = {"gpu_name": None, "machine_id": None, "extra_env": extra_env, "label": None}
     monkeypatch.setattr(Contract, "shown", lambda one: {**shown(one), **({} if str(one.id) == made.id else bare)})
     launched(lab, attempt_of(lab, key="theirs"))
     assert [one.id for one in lab.list().instances] == [made.id]
