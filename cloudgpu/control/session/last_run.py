@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.records import CreditRecord, ScheduledRunRecord
     from cloudgpu.ledger.log.base import Ledger
 
-SUBJECT, EVENT_KIND = "reaper", "reap_finished"  # of the ledger's events about runs
+SUBJECT = "reaper"  # of the ledger's events about runs
 OVERDUE_AFTER = timedelta(hours=26)  # a nightly run may be two hours late
 MAX_NAMED = 3  # machines in a sentence
 _STOPPED_STATES = frozenset({"stopped", "deallocated", "terminated"})
@@ -63,11 +63,7 @@ class LastRun:
 def read_last_run(ledger: Ledger) -> LastRun:
     """Return the last run of the reaper by the ledger. One event is read: it repeats when a run last succeeded."""
     event = ledger.last(SUBJECT)
-    if event is None:
-        return LastRun()
-    if event.kind == EVENT_KIND and {"ok_at", "sweep_at"} <= event.body.keys():
-        return LastRun(event, _time(event.body["ok_at"]), _time(event.body["sweep_at"]))
-    return _last_run_of(ledger.events(SUBJECT))
+    return LastRun() if event is None else LastRun(event, _time(event.body["ok_at"]), _time(event.body["sweep_at"]))
 
 
 def are_runs_current(ledger: Ledger, now: datetime) -> bool:
@@ -78,17 +74,6 @@ def are_runs_current(ledger: Ledger, now: datetime) -> bool:
 
 def _time(text: str | None) -> datetime | None:
     return None if text is None else from_iso(text)
-
-
-def _last_run_of(events: Iterable[Event]) -> LastRun:
-    """Return the last run by all events of runs, for a ledger whose latest event does not repeat the earlier times."""
-    last_run = LastRun()
-    for event in events:
-        if event.kind == EVENT_KIND:
-            at, ok = from_iso(event.occurred_at), bool(event.body.get("ok"))
-            is_good_sweep = ok and bool(event.body.get("sweep"))
-            last_run = LastRun(event, at if ok else last_run.ok_at, at if is_good_sweep else last_run.sweep_at)
-    return last_run
 
 
 class RunTotals(NamedTuple):

@@ -14,6 +14,7 @@ from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.scheduler.jobs import RETRY_LATER, check_budgets, refresh_prices, send_alerts, watch_jobs
 from cloudgpu.core.budgets.enforcement import MAX_WARNINGS
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.values.times import iso
 from tests.clouds.azure_fixtures import azure_prices
 from tests.clouds.azure_prices import REGIONS
 
@@ -152,8 +153,8 @@ def test_a_pass_that_another_one_is_making_is_left_to_it(lab):
 
 
 def test_a_pass_that_was_made_meanwhile_is_not_made_again(lab):
-    one = job("pass")
-    lab.session.ledger.append([Draft("reap_finished", "reaper", {"ok": True}, lab.clock(), "by another")])
+    one, body = job("pass"), {"ok": True, "ok_at": iso(lab.clock()), "sweep_at": None}
+    lab.session.ledger.append([Draft("reap_finished", "reaper", body, lab.clock(), "by another")])
     assert one.work(lab.session) == ""
     assert lab.session.ledger.last("reaper").dedupe == "by another"
     lab.later(minutes=10)

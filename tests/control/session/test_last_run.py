@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.control.session.last_run import are_runs_current, overdue_sentence, read_last_run, totals_after_run
 from cloudgpu.core.events.log import Draft
 
 
-def passed(lab, *, ok=True, sweep=False, older=False):
-    """A pass ends now, as the reaper writes it; an `older` version carried nothing."""
+def passed(lab, *, ok=True, sweep=False):
+    """A pass ends now, as the reaper writes it."""
     now = lab.clock()
     body = {"verb": "reap", "ok": ok, "sweep": sweep}
-    if not older:
-        body["ok_at"], body["sweep_at"] = totals_after_run(lab.session, ok=ok, sweep=sweep, now=now)[:2]
+    body["ok_at"], body["sweep_at"] = totals_after_run(lab.session, ok=ok, sweep=sweep, now=now)[:2]
     lab.session.ledger.append([Draft("reap_finished", "reaper", body, now, f"pass:{lab.session.ledger.head()[0]}")])
 
 
@@ -62,29 +59,27 @@ def test_a_pass_by_a_clock_that_is_far_ahead_is_not_one_of_now(lab):
     assert overdue_sentence(lab.session)
 
 
-@pytest.mark.parametrize("older", [False, True])
-def test_passes_that_fail_do_not_count_and_the_way_out_is_another(lab, older):
+def test_passes_that_fail_do_not_count_and_the_way_out_is_another(lab):
     lab.up()
-    passed(lab, older=older)
+    passed(lab)
     for _ in range(30):
         lab.later(hours=1)
-        passed(lab, ok=False, older=older)
+        passed(lab, ok=False)
     said = str(overdue_sentence(lab.session))
     assert "No run of the reaper has succeeded for 1d 6h" in said
     assert "the last one failed 0s ago" in said
     assert "cloudgpu reap --dry-run" in said
 
 
-@pytest.mark.parametrize("older", [False, True])
-def test_the_last_line_alone_says_what_those_before_it_said(lab, older):
+def test_the_last_line_alone_says_what_those_before_it_said(lab):
     lab.up()
-    passed(lab, sweep=True, older=older)
+    passed(lab, sweep=True)
     swept = lab.clock()
     lab.later(hours=1)
-    passed(lab, older=older)
+    passed(lab)
     succeeded = lab.clock()
     lab.later(hours=1)
-    passed(lab, ok=False, sweep=True, older=older)
+    passed(lab, ok=False, sweep=True)
     found = read_last_run(lab.session.ledger)
     assert (found.ok, found.at, found.ok_at, found.sweep_at) == (False, lab.clock(), succeeded, swept)
 
