@@ -44,30 +44,6 @@ TICK_S = 1.0
 JOB_DEFAULTS: Mapping[str, Any] = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
 
 
-# the arguments of `Session`, as attributes of an open one
-_SESSION_FIELDS = ("home", "settings", "ledger", "clock", "report", "pause")
-
-
-class _EndableSession(Session):
-    """A session in which a run ends no further machine once the watch is to end.
-
-    The end of a machine that has begun is confirmed first.
-    """
-
-    def __init__(self, *args: Any) -> None:
-        *session_fields, self._machine_ending, self._watch_ending = args
-        super().__init__(*session_fields)
-
-    def check_lock(self, name: str) -> None:
-        """Raise, as for a lost lock, where the watch is being ended: this is checked before each stop."""
-        super().check_lock(name)
-        self._machine_ending.set()
-        if self._watch_ending.is_set():
-            raise ProviderUnavailable(
-                "The watch was ended before everything was done.", next="The next run continues with it."
-            )
-
-
 class Watch:
     """The jobs of one process. `fault_counts` counts the errors of each job, `run_counts` how often each was run.
 
@@ -161,6 +137,17 @@ class Watch:
         if not self._watch_ending.is_set():
             self._scheduler.modify_job(job.name, next_run_time=datetime.now(UTC) + wait)
 
+    def _begin_change(self) -> None:
+        """Raise ProviderUnavailable where the watch is to end: no further machine is ended then.
+
+        The end of a machine that has begun is confirmed first.
+        """
+        self._machine_ending.set()
+        if self._watch_ending.is_set():
+            raise ProviderUnavailable(
+                "The watch was ended before everything was done.", next="The next run continues with it."
+            )
+
     def _do_job(self, job: WatchJob, session: Session) -> None:
         self.run_counts[job.name] = self.run_counts.get(job.name, 0) + 1
         self._jobs_at_work.add(job.name)
@@ -198,9 +185,8 @@ class Watch:
             session.check_home()
             with _notifying_owners(job, session):
                 session.ledger.check_in_use()
-                yield _EndableSession(
-                    *(getattr(session, name) for name in _SESSION_FIELDS), self._machine_ending, self._watch_ending
-                )
+                session.before_change = self._begin_change
+                yield session
         finally:
             session.ledger.close()
 

@@ -66,6 +66,7 @@ class SessionBase:
     ledger_away: bool = False  # entries go into the outbox until it is back
     alert_state_cache: tuple[Event, AlertState] | None = None  # the state after this last event
     current_run: ScheduledRun | None = None  # the run of the reaper that is under way here, not recorded yet
+    before_change: Callable[[], None] | None = None  # called before each change at a cloud; raises to prevent it
     # The identities that this process has stored, by account and region.
     identified: dict[tuple[str, str], AccountIdentity] = field(default_factory=dict)
     regions_in_use: Mapping[str, Collection[str]] | None = None  # by kind of provider, in `use_remembered_regions`
@@ -226,10 +227,12 @@ class SessionBase:
         return False
 
     def check_lock(self, name: str) -> None:
-        """Raise LedgerUnavailable where this process has lost the lock `name` without having released it."""
+        """Raise LedgerUnavailable where this process has lost the lock `name`, and what `before_change` raises."""
         if not self.ledger_away:  # else a full disk may have refused the file of the lock
             files.check_lock(self.home.locks, name)
         self.ledger.check_lock(name)
+        if self.before_change is not None:
+            self.before_change()
 
 
 def is_mine(session: SessionBase, machine: Machine) -> bool:

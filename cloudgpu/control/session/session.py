@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,6 @@ from cloudgpu.control.session.base import SessionBase
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, jump_host_of
 from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
-from cloudgpu.ledger.log.base import Ledger
 from cloudgpu.ledger.log.files import is_a_file
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.ledger.open import open_ledger
@@ -55,19 +54,13 @@ class Session(SessionBase):
         While the ledger is away, all of them share what stands in for it: the entries are kept until it is back.
         """
         if self.ledger_away:
-            yield self._with_ledger(self.ledger)
+            yield replace(self)
             return
         ledger = open_ledger(self.settings.ledger_url, self.home.ledger, actor=self.settings.owner, clock=self.clock)
         try:
-            yield self._with_ledger(ledger)
+            yield replace(self, ledger=ledger)
         finally:
             ledger.close()
-
-    def _with_ledger(self, ledger: Ledger) -> Session:
-        copy = Session(self.home, self.settings, ledger, self.clock, self.report, self.pause, self._providers)
-        copy.detected, copy.report_waits, copy.clock_ahead = self.detected, self.report_waits, self.clock_ahead
-        copy.as_reaper, copy.ledger_away = self.as_reaper, self.ledger_away
-        return copy
 
     def find(self, name: str | None, *, ended: bool = False, running: bool = False) -> Machine:
         """Return the machine called `name` (or the only one there is, for None).

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.control.cost.report import report_document
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.scheduler.jobs import WatchJob
 from cloudgpu.control.scheduler.watch import Watch, ended_by_signals
@@ -116,6 +117,16 @@ def test_the_fault_that_ends_a_pass_is_none_of_the_ledger(slow, tmp_path):
     with watch._open_session() as session, session.lock("x", wait=False), pytest.raises(ProviderUnavailable) as fault:
         session.check_lock("x")
     assert not isinstance(fault.value, LedgerUnavailable)
+
+
+def test_a_watch_can_make_the_report_of_a_month(tmp_path):
+    """Its session is copied for that, with one time for all parts."""
+    watch = Watch({"CLOUDGPU_HOME": str(tmp_path)}, every=timedelta(hours=1), price_interval=None, tell=print)
+    with watch._open_session() as session:
+        session.account("aws")
+        assert report_document(session)["kind"] == "cloudgpu report"
+        with session.for_thread() as copy:
+            assert copy.detected == {"aws"}
 
 
 @pytest.fixture
