@@ -125,7 +125,8 @@ class Reader:
 
     def remembered_head(self) -> HeadContent:
         """Return this client's head record."""
-        return self._read_head()
+        with self._thread_lock, self._store.translated():
+            return self._read_head_unlocked()
 
     def remembered_id(self) -> str:
         """Return the ledger's id as this client has seen it last; empty for never. Reads only the head record."""
@@ -213,7 +214,7 @@ class Reader:
 
     def integrity_problem(self) -> str | None:
         """Return why lines seem to be missing or the clock wrong, or None."""
-        record = self._read_head()  # before the lines: those that are written meanwhile contradict nothing
+        record = self.remembered_head()  # before the lines: those that are written meanwhile contradict nothing
 
         def check(connection: Connection | None) -> str | None:
             if connection is None:
@@ -275,7 +276,7 @@ class Reader:
 
     def verify(self) -> Verification:
         """Recompute the chain; compare head record, triggers, projection. At most 20 faults of the chain are named."""
-        record = self._read_head()
+        record = self.remembered_head()
 
         def check(connection: Connection | None) -> Verification:
             if connection is None:
@@ -372,10 +373,6 @@ class Reader:
 
     def _lock_head(self) -> LockedHead:
         return lock_head(self._head_path, self._lock_timeout_s)
-
-    def _read_head(self) -> HeadContent:
-        with self._thread_lock, self._store.translated():
-            return self._read_head_unlocked()
 
     def _read_head_unlocked(self) -> HeadContent:
         return read_head(self._head_path, self._lock_timeout_s)

@@ -8,11 +8,14 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from cloudgpu.core.events.log import FORMAT
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.ledger.log import lines
 from cloudgpu.ledger.log.sql import Connection
+
+Unavailable = TypeVar("Unavailable", bound=LedgerUnavailable)
 
 # What a user does about a ledger that may be incomplete or damaged; `Ledger.settle` ends that problem.
 REPAIR_REMEDY = (
@@ -104,7 +107,9 @@ def sqlite_error(error: sqlite3.Error, path: Path) -> LedgerUnavailable:
     problem, remedy = (
         FULL if code in _MAYBE_FULL and not _has_free_space(path) else _PROBLEM_BY_SQLITE_CODE.get(code, BROKEN)
     )
-    return (entry_refused_error if code == sqlite3.SQLITE_CONSTRAINT else away_error)(path, problem, str(error), remedy)
+    if code == sqlite3.SQLITE_CONSTRAINT:
+        return unavailable_error(EntryRefused, path, problem, str(error), remedy)
+    return away_error(path, problem, str(error), remedy)
 
 
 def _has_free_space(path: Path) -> bool:
@@ -180,28 +185,21 @@ def nested_append_error(location: str) -> CloudgpuError:
     return CloudgpuError("A decision tried to append by itself; it returns its lines.", field="ledger", value=location)
 
 
+def unavailable_error(
+    kind: type[Unavailable], location: object, problem: str, database_message: str, remedy: str
+) -> Unavailable:
+    """Return the error in one sentence: the ledger, what is wrong, the database's message, and what to do."""
+    return kind(
+        f"The ledger {location} {problem} ({database_message}).", field="ledger", value=str(location), next=remedy
+    )
+
+
 def away_error(location: object, problem: str, database_message: str, remedy: str) -> LedgerAway:
     """Return the error, like `unavailable_error`, of a ledger that cannot be written now: full, locked or unreachable.
 
     Stops and terminations do not wait for it.
     """
-    error = LedgerAway(
-        f"The ledger {location} {problem} ({database_message}).", field="ledger", value=str(location), next=remedy
-    )
+    error = unavailable_error(LedgerAway, location, problem, database_message, remedy)
     error.is_disk_full = problem == FULL[0] or "disk is full" in problem
     error.is_locked, error.is_lasting = problem.startswith(LOCKED[0].rpartition(" ")[0]), problem in _LASTING_PROBLEMS
     return error
-
-
-def entry_refused_error(location: object, problem: str, database_message: str, remedy: str) -> EntryRefused:
-    """Return the error, like `unavailable_error`, of an entry that the ledger refuses."""
-    return EntryRefused(
-        f"The ledger {location} {problem} ({database_message}).", field="ledger", value=str(location), next=remedy
-    )
-
-
-def unavailable_error(location: object, problem: str, database_message: str, remedy: str) -> LedgerUnavailable:
-    """Return the error in one sentence: the ledger, what is wrong, the database's message, and what to do."""
-    return LedgerUnavailable(
-        f"The ledger {location} {problem} ({database_message}).", field="ledger", value=str(location), next=remedy
-    )

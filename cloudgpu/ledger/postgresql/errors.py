@@ -30,11 +30,19 @@ _LOGIN_REFUSED = (
     "Check the name and password in CLOUDGPU_LEDGER, PGPASSWORD or ~/.pgpass.",
 )
 _NO_DATABASE = ("does not exist on that server", "Check the database's name in CLOUDGPU_LEDGER.")
+_SERVER_LACKS = (
+    "cannot be used: its server lacks memory or another resource",
+    "Look into the server's log, then try again; stop and down still work.",
+)
+_SERVER_FAULT = (
+    "cannot be used: its server reports a fault of its system or disk",
+    "Look into the server's log, then try again; stop and down still work.",
+)
 _BROKEN = ("cannot be read or written", "Look into the server's log, then try again.")
 _ALTERED = ("is not as cloudgpu made it", f"{storage_errors.REPAIR_REMEDY}.")
 
 # The ledger cannot be written now: the LedgerAway of `away_error`, for which stops and terminations do not wait.
-_NOT_WRITABLE_NOW = (_FULL, _LOCKED, _READ_ONLY, _UNREACHABLE)
+_NOT_WRITABLE_NOW = (_FULL, _LOCKED, _READ_ONLY, _UNREACHABLE, _SERVER_LACKS, _SERVER_FAULT)
 _LOGIN_MESSAGE_WORDS = (
     "password",
     "authentication",
@@ -51,9 +59,11 @@ _PROBLEM_BY_CODE = {
     "57P02": _UNREACHABLE,
     "57P03": _UNREACHABLE,
     "53300": _UNREACHABLE,
-    "XX001": (storage_errors.DAMAGED[0], storage_errors.DAMAGED[1]),
-    "XX002": (storage_errors.DAMAGED[0], storage_errors.DAMAGED[1]),
+    "XX001": storage_errors.DAMAGED,
+    "XX002": storage_errors.DAMAGED,
     "08": _UNREACHABLE,
+    "53": _SERVER_LACKS,
+    "58": _SERVER_FAULT,
     "28": _LOGIN_REFUSED,
     "3D": _NO_DATABASE,
     "23": _ALTERED,
@@ -104,10 +114,10 @@ def database_error(error: psycopg.Error, address: Address) -> LedgerUnavailable:
     if problem is _LOGIN_REFUSED:
         sentence = f"The ledger {address.location} {problem[0]} ({message})."
         return LedgerDenied(sentence, field="ledger", value=address.location, next=problem[1])
-    make_error = storage_errors.entry_refused_error if is_about_entry else storage_errors.unavailable_error
-    return (storage_errors.away_error if problem in _NOT_WRITABLE_NOW else make_error)(
-        address.location, problem[0], message, problem[1]
-    )
+    if problem in _NOT_WRITABLE_NOW:
+        return storage_errors.away_error(address.location, problem[0], message, problem[1])
+    kind = storage_errors.EntryRefused if is_about_entry else LedgerUnavailable
+    return storage_errors.unavailable_error(kind, address.location, problem[0], message, problem[1])
 
 
 def _connect_problem(message: str) -> tuple[str, str]:

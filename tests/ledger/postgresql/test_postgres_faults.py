@@ -147,6 +147,24 @@ def test_what_the_server_refuses_is_told_without_the_password(opened: Open, post
             assert "CLOUDGPU_LEDGER" in (caught.value.next or "")
 
 
+@pytest.mark.parametrize("code", ["53000", "53200", "53400", "58000", "58030"])
+def test_a_server_without_memory_or_with_a_broken_disk_is_an_outage(opened: Open, postgres: Server, code: str) -> None:
+    """Stops and terminations go on without it, and are written later (classes 53 and 58 of PostgreSQL's codes)."""
+    url = postgres.schema()
+    opened(url).append([note(1)])
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute(
+            "CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$BEGIN RAISE EXCEPTION 'out of something' USING ERRCODE = '{code}'; END$$"
+        )
+        raw.execute("CREATE TRIGGER a_fault BEFORE INSERT ON line FOR EACH ROW EXECUTE FUNCTION fails()")
+    with pytest.raises(LedgerAway, match=r"out of something") as caught:
+        opened(url, head="another").append([note(2)])
+    assert "server" in caught.value.message
+    assert "server's log" in (caught.value.next or "")
+    check_secret(caught.value)
+
+
 def test_a_lock_that_another_client_keeps_is_told_after_the_wait(opened: Open, postgres: Server) -> None:
     url = postgres.schema()
     first, second = opened(url), opened(url, lock_timeout_s=0.2, head="another")
