@@ -13,7 +13,6 @@ from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.launch_events import machine_adopted_by_resource
 from cloudgpu.core.events.observations import instance_vanished
-from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
@@ -30,11 +29,8 @@ def list_resources(session: Session, account: str) -> ResourceListing:
     try:
         provider = session.provider(account)
         return provider.resources() if isinstance(provider, HasResources) else ResourceListing(())
-    except CloudgpuError as error:
-        gap = account_gap(account, error)
-    except Exception as bug:  # noqa: BLE001  (as of a listing)
-        gap = Unanswered(account, f"it could not be read ({type(bug).__name__}: {bug})")
-    return ResourceListing((), (gap,))
+    except Exception as error:  # noqa: BLE001  (as of a listing)
+        return ResourceListing((), (account_gap(account, error),))
 
 
 def settle_retained(

@@ -20,10 +20,10 @@ from cloudgpu.control.inventory.settle import (
     request_remnant_end,
 )
 from cloudgpu.control.inventory.stop_proof import change_events, get_or_raise
-from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts, error_gap
+from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts
 from cloudgpu.control.pricing import price_history as pricing
 from cloudgpu.control.pricing.shared_computer import record_shared_costs
-from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
+from cloudgpu.control.session.accounts import account_gap, queried_accounts, split_gaps, used_accounts
 from cloudgpu.control.session.identity import AccountScope, unqueried_accounts
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.core.events.general_events import account_synced, ledger_doubted
@@ -129,7 +129,7 @@ def sync_accounts(
         except (LedgerUnavailable, LedgerMoved):
             raise
         except Exception as error:  # noqa: BLE001  (it hides no machine of another account)
-            result.unanswered.append(error_gap(answer.account, error))
+            result.unanswered.append(account_gap(answer.account, error))
     result.unanswered += _gaps_of_other_accounts(session, accounts, account_scopes, result)
     result.queried = queried_accounts(session, accounts, result.not_queried)
     clean_up_local_files(session)

@@ -114,13 +114,6 @@ def list_account(session: Session, account: str, retry_after_s: float | None = N
     return retried if _gap_count(retried) <= _gap_count(listing) else listing
 
 
-def error_gap(account: str, error: Exception) -> Unanswered:
-    """Return the gap in an answer that an error of a whole account causes, which may be a defect of its provider."""
-    if isinstance(error, CloudgpuError):
-        return account_gap(account, error)
-    return Unanswered(account, f"it could not be read ({type(error).__name__}: {error})")
-
-
 def _gap_count(listing: Listing | AnswerTimeout) -> int:
     """Return how many scopes of a listing did not answer."""
     return 1 if isinstance(listing, AnswerTimeout) else len(listing.unanswered)
@@ -132,7 +125,7 @@ def _list_once(session: Session, account: str) -> Listing | AnswerTimeout:
     except AnswerTimeout as error:
         return error
     except Exception as error:  # noqa: BLE001  (one provider's defect keeps no machine of another from its end)
-        return Listing((), (error_gap(account, error),))
+        return Listing((), (account_gap(account, error),))
 
 
 def _kind(session: Session, account: str) -> str:

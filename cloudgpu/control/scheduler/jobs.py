@@ -26,7 +26,6 @@ ALERT_INTERVAL = timedelta(minutes=5)  # of budgets and alerts, which only read 
 USER_JOBS_INTERVAL = timedelta(minutes=1)  # of users' jobs, while one is not done
 RETRY_SOON = timedelta(seconds=15)  # after a run that another process was making, or that failed
 RETRY_LATER = timedelta(hours=1)  # after a price list or a receiver of the report that did not answer
-PRICES_INTERVAL = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)

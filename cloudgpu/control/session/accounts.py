@@ -40,23 +40,16 @@ def used_accounts(session: Session) -> list[str]:
         elif machine.owner == session.settings.owner:  # not a colleague's
             not_found_here[_account_and_region(machine)] = machine
     if not_found_here:
-        used |= {
-            names.account(machine.account) for machine in _without_account_here(session, list(not_found_here.values()))
-        }
+        from cloudgpu.control.session.identity import by_account
+
+        _, errors = by_account(session, list(not_found_here.values()))  # of those that belong to no account here
+        used |= {names.account(machine.account) for machine in not_found_here.values() if machine.id in errors}
     return sorted(used.union(accounts_here(session)))
 
 
 def _account_and_region(machine: Machine) -> tuple[str, ...]:
     identity = machine.identity or RecordedIdentity("", machine.id, "")
     return machine.account, machine.provider, machine.region or "", identity.kind, identity.id
-
-
-def _without_account_here(session: Session, machines: list[Machine]) -> list[Machine]:
-    """Return those of these machines that belong to no account here, as far as is known."""
-    from cloudgpu.control.session.identity import by_account
-
-    _, errors = by_account(session, machines)
-    return [machine for machine in machines if machine.id in errors]
 
 
 def recent_machines(session: Session) -> list[Machine]:
@@ -272,8 +265,10 @@ class AccountRefused(Unanswered):
     """A whole account that could not be queried, because its credential is refused or incomplete."""
 
 
-def account_gap(account: str, error: CloudgpuError) -> Unanswered:
-    """Return the gap in an answer that this error of a whole account causes."""
+def account_gap(account: str, error: Exception) -> Unanswered:
+    """Return the gap in an answer that this error of a whole account causes, which may be a defect of its provider."""
+    if not isinstance(error, CloudgpuError):
+        return Unanswered(account, f"it could not be read ({type(error).__name__}: {error})")
     is_refused = isinstance(error, AuthFailed | InvalidRequest)
     return (AccountRefused if is_refused else Unanswered)(account, error.message)
 

@@ -24,7 +24,7 @@ from cloudgpu.core.model.machine import Machine, sync_subject_of
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import AnswerTimeout, CloudgpuError, NotReachableHere
 from cloudgpu.providers.account_abilities import Registers
-from cloudgpu.providers.shared.calls import gather
+from cloudgpu.providers.shared.calls import gather, result_or_error
 
 RegionIdentities = Mapping[
     tuple[str, str | None], "AccountIdentity | CloudgpuError"
@@ -91,7 +91,7 @@ class AccountScope:
         """Query one region, and store the answer at once: it counts even if the wait for the others ends."""
         if region in self._identities:
             return self._identities[region]
-        answer = _identity_or_error(self._session, self.account, region)
+        answer = result_or_error(identity_of, self._session, self.account, region)
         return answer if self._is_silent else self._identities.setdefault(region, answer)
 
     def covers(self, machine: Machine) -> bool:
@@ -148,13 +148,6 @@ def registered_identity(session: SessionBase, account: str, region: str | None) 
     return identity_of(session, account, region)
 
 
-def _identity_or_error(session: SessionBase, account: str, region: str | None) -> AccountIdentity | CloudgpuError:
-    try:
-        return identity_of(session, account, region)
-    except CloudgpuError as error:
-        return error
-
-
 def account_name_here(session: SessionBase, machine: Machine, identities: RegionIdentities | None = None) -> str:
     """Return the name that the account of this machine has here; the account of the recorded name is tried first.
 
@@ -166,9 +159,8 @@ def account_name_here(session: SessionBase, machine: Machine, identities: Region
     unknown_error: CloudgpuError | None = None
     current_name, candidates = _names_and_candidates(session, machine)
     for account in candidates:
-        answer = (identities and identities.get(recorded_identity_key(account, machine))) or _identity_or_error(
-            session, account, machine.region
-        )
+        known = None if identities is None else identities.get(recorded_identity_key(account, machine))
+        answer = result_or_error(identity_of, session, account, machine.region) if known is None else known
         if isinstance(answer, CloudgpuError):
             if unknown_error is None and _may_be(session, account, machine, answer):
                 unknown_error = answer
@@ -228,7 +220,9 @@ def _identities_of(session: SessionBase, machines: Sequence[Machine]) -> RegionI
     answers = (
         gather(
             account_regions,
-            lambda account_region: _identity_or_error(session, account_region[0], region_by_account[account_region]),
+            lambda account_region: result_or_error(
+                identity_of, session, account_region[0], region_by_account[account_region]
+            ),
         )
         if len(account_regions) > 1
         else []
