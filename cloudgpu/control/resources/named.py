@@ -13,7 +13,7 @@ from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
 from cloudgpu.control.session.accounts import split_gaps, used_accounts
 from cloudgpu.control.team.authorization import check_may, ownership_of_named
-from cloudgpu.core.model.identity import Unanswered, unanswered_text
+from cloudgpu.core.model.identity import Unanswered, is_in_unanswered, unanswered_text
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, State
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
@@ -111,17 +111,18 @@ def find_named(session: Session, kind: Kind, name: str, region: str | None) -> P
     """Return the image or volume of this name or id.
 
     Raises InstanceNotFound where there is none, ProviderUnavailable where an account or region did not answer and may
-    have it, InvalidRequest where there are several.
+    have it, or another one of this name; InvalidRequest where there are several.
     """
     listing = list_named(session, kind)
+    gap = next((gap for gap in listing.unanswered if _may_concern(session, gap, region)), None)
     matches = [
         resource
         for resource in listing.items
         if name in (resource.name, resource.id) and region in (None, resource.region)
     ]
-    if len(matches) == 1:
+    if len(matches) == 1 and (gap is None or matches[0].id == name):
         return matches[0]
-    if matches:
+    if len(matches) > 1:
         regions = " | ".join(sorted({match.region for match in matches}))
         raise InvalidRequest(
             f"There are {len(matches)} {kind}s called {name}.",
@@ -129,9 +130,12 @@ def find_named(session: Session, kind: Kind, name: str, region: str | None) -> P
             value=None,
             next=f"Say which: --region {regions}, or name it by its id (cloudgpu {kind} ls).",
         )
-    if listing.unanswered:
-        gap = listing.unanswered[0]
-        raise ProviderUnavailable(unanswered_text(gap.scope, gap.why), field="provider", next="Run it again.")
+    if gap is not None:
+        message, remedy = unanswered_text(gap.scope, gap.why), "Run it again."
+        if matches:
+            message = f"There may be another {kind} called {name}. {message}"
+            remedy = f"Run it again, say which: --region {matches[0].region}, or name it by its id: {matches[0].id}"
+        raise ProviderUnavailable(message, field="provider", next=remedy)
     # One in a colleague's account exists, too: this raises that it is not reachable here.
     for recorded in named_resources(session.ledger):
         # the `state` of the record of an image or volume is its kind
@@ -144,6 +148,11 @@ def find_named(session: Session, kind: Kind, name: str, region: str | None) -> P
         value=name,
         next=f"Run: cloudgpu {kind} ls",
     )
+
+
+def _may_concern(session: Session, gap: Unanswered, region: str | None) -> bool:
+    """Return whether what did not answer may have a resource of this region; None: of any."""
+    return region is None or gap.scope in session.settings.accounts or is_in_unanswered((gap.scope,), "", region)
 
 
 def remove(session: Session, resource: ProviderResource) -> None:

@@ -10,7 +10,7 @@ import pytest
 from cloudgpu.cli.output import Format
 from cloudgpu.cli.storage.image import _save as ask_and_save
 from cloudgpu.control.lifecycle.lifecycle import stop
-from cloudgpu.control.resources.named import remove, save_image
+from cloudgpu.control.resources.named import find_named, remove, save_image
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 
@@ -25,6 +25,21 @@ def test_no_image_is_saved_while_it_is_not_known_whether_its_name_is_free(lab):
     (image,) = [one for one in lab.cloud.resources().items if one.kind is Kind.IMAGE]
     save_image(lab.session, owl, "torch")
     assert len([one for one in lab.cloud.resources().items if one.kind is Kind.IMAGE]) == 2, image.name
+
+
+def test_an_image_is_not_taken_for_the_only_one_of_its_name_while_a_region_does_not_answer(lab):
+    save_image(lab.session, lab.up(name="fox").machine, "keras")
+    image = find_named(lab.session, Kind.IMAGE, "keras", None)
+    lab.cloud.hide("south")
+    with pytest.raises(ProviderUnavailable, match="There may be another image called keras") as unknown:
+        find_named(lab.session, Kind.IMAGE, "keras", None)
+    assert f"--region {image.region}, or name it by its id: {image.id}" in unknown.value.next
+    for name, region in ((image.id, None), ("keras", image.region)):
+        assert find_named(lab.session, Kind.IMAGE, name, region) == image
+    lab.cloud.hide(image.region)
+    with pytest.raises(ProviderUnavailable, match="did not answer") as nowhere:
+        find_named(lab.session, Kind.IMAGE, "torch", None)
+    assert nowhere.value.next == "Run it again."
 
 
 def test_an_image_that_another_machine_has_got_meanwhile_is_not_returned_as_the_new_one(lab):
