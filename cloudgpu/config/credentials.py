@@ -34,7 +34,13 @@ _CLOUD_VARIABLES = {
     "azure": ("CLOUDGPU_AZURE_ENDPOINT", "IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_POD_IDENTITY_AUTHORITY_HOST"),
     "lambda": ("CLOUDGPU_LAMBDA_ENDPOINT",),
 }
-_LAMBDA_VARIABLES = ("LAMBDA_API_KEY", "LAMBDA_CLOUD_API_TOKEN")
+# Clouds that know API keys alone: their variables, what the key is, and the files with it below the home directory.
+_API_KEYS = {
+    # Lambda has no tool of its own: the file is SkyPilot's.
+    "lambda": (("LAMBDA_API_KEY", "LAMBDA_CLOUD_API_TOKEN"), "API key", (".lambda_cloud/lambda_keys",)),
+    "runpod": (("RUNPOD_API_KEY",), "API key of runpodctl", (".runpod/config.toml",)),  # of RunPod's SDK, too
+    "vast": (("VAST_API_KEY",), "API key of vastai", (".config/vastai/vast_api_key", ".vast_api_key")),
+}
 _AZURE_LOGIN_FILES = ("msal_token_cache.json", "msal_token_cache.bin", "service_principal_entries.json")
 MAX_FILE_BYTES = 1 << 20  # a larger file is not a list of profiles
 
@@ -51,7 +57,7 @@ class Credential:
 def find_credentials(environ: Mapping[str, str]) -> tuple[Credential, ...]:
     """Return the credentials that the SDKs would find. Whether they are valid, only the cloud can say."""
     home = Path(environ.get("HOME") or Path.home())
-    finders = (_aws, _gcp, _azure, _lambda, _runpod, _vast)
+    finders = (_aws, _gcp, _azure, _api_keys)
     return tuple(credential for find in finders for credential in find(environ, home))
 
 
@@ -125,31 +131,11 @@ def _azure(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
             return
 
 
-def _runpod(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
-    if environ.get("RUNPOD_API_KEY"):
-        yield Credential("runpod", "RUNPOD_API_KEY", "environment")
-    file = home / ".runpod" / "config.toml"  # of runpodctl and of RunPod's SDK
-    if _is_file(file):
-        yield Credential("runpod", "API key of runpodctl", str(file))
-
-
-def _vast(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
-    """Yield vast.ai's key where its own command line stores it, the older file last."""
-    if environ.get("VAST_API_KEY"):
-        yield Credential("vast", "VAST_API_KEY", "environment")
-    files = (home / ".config" / "vastai" / "vast_api_key", home / ".vast_api_key")
-    yield from (Credential("vast", "API key of vastai", str(file)) for file in files if _is_file(file))
-
-
-def _lambda(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
-    """Yield Lambda's key where public clients read it, as Lambda has no tool of its own (the file is SkyPilot's)."""
-    for name in _LAMBDA_VARIABLES:
-        if environ.get(name):
-            yield Credential("lambda", name, "environment")
-            return
-    file = home / ".lambda_cloud" / "lambda_keys"
-    if _is_file(file):
-        yield Credential("lambda", "API key", str(file))
+def _api_keys(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
+    """Yield the keys of clouds that know nothing else, where their own or other public clients read them."""
+    for provider, (variables, what, files) in _API_KEYS.items():
+        yield from (Credential(provider, name, "environment") for name in variables if environ.get(name))
+        yield from (Credential(provider, what, str(home / file)) for file in files if _is_file(home / file))
 
 
 def _is_file(path: Path) -> bool:

@@ -68,6 +68,18 @@ def test_logins_of_the_command_lines_are_found_where_they_were_moved_to(tmp_path
     ]
 
 
+def test_api_keys_are_found_in_variables_and_where_other_clients_read_them(tmp_path):
+    files = dict.fromkeys((".lambda_cloud/lambda_keys", ".runpod/config.toml", ".vast_api_key"), SECRET)
+    here = found(tmp_path, files, LAMBDA_CLOUD_API_TOKEN=SECRET, VAST_API_KEY=SECRET)
+    assert here == (
+        Credential("lambda", "LAMBDA_CLOUD_API_TOKEN", "environment"),
+        Credential("lambda", "API key", str(tmp_path / ".lambda_cloud" / "lambda_keys")),
+        Credential("runpod", "API key of runpodctl", str(tmp_path / ".runpod" / "config.toml")),
+        Credential("vast", "VAST_API_KEY", "environment"),
+        Credential("vast", "API key of vastai", str(tmp_path / ".vast_api_key")),
+    )
+
+
 def test_files_that_cannot_be_read_hold_none(tmp_path):
     (tmp_path / ".aws" / "credentials").mkdir(parents=True)
     assert found(tmp_path, {".aws/config": "[]\n[\nx=y\n\x00[broken"}) == ()
