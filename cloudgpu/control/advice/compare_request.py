@@ -188,11 +188,11 @@ def _check_mode(options: CompareOptions) -> None:
 def _rented_inputs(options: CompareOptions, desktop: Desktop, work: Workload | None, rates: RateLookup) -> RentedInputs:
     gpu, price = options.get("gpu"), options.get("price")
     if gpu is None and price is None:
-        raise _missing_option(
-            "--gpu", "Neither a GPU nor a price was given.", "Add --gpu v100, or --price 2.14, or both."
-        )
+        message, remedy = "Neither a GPU nor a price was given.", "Add --gpu v100, or --price 2.14, or both."
+        raise InvalidRequest(message, field="--gpu", value=None, next=remedy)
     if work is not None and gpu is None:
-        raise _missing_option("--gpu", f"How fast a GPU is at {work} depends on which one it is.", "Add --gpu v100.")
+        message = f"How fast a GPU is at {work} depends on which one it is."
+        raise InvalidRequest(message, field="--gpu", value=None, next="Add --gpu v100.")
     if price is not None and options.get("spot"):
         message = "--spot asks the catalogue for a spot price, and --price says one."
         raise InvalidRequest(message, field="--spot", value=None, next="Keep one of the two.")
@@ -218,7 +218,3 @@ def _terms(options: CompareOptions) -> FinanceTerms:
         drift=Fraction(0) if drift is None else parse_yearly_change(drift, "--price-drift"),
         vat=Fraction(0) if vat is None else parse_share(vat, "--vat"),
     )
-
-
-def _missing_option(field: str, message: str, remedy: str) -> InvalidRequest:
-    return InvalidRequest(message, field=field, value=None, next=remedy)

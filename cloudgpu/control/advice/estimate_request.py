@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,20 +15,17 @@ from cloudgpu.control.catalog.market import Filters, parse_filters
 from cloudgpu.control.inputs.periods import CurrencyOptions, parse_currency
 from cloudgpu.core.advice.desktop import Committed, Term
 from cloudgpu.core.advice.estimate import ComputePrecision, WeeklyHours
+from cloudgpu.core.advice.numbers import Number, parse_count, parse_decimal, parse_whole_number
 from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.core.clusters.scaling import PEAK_EFFICIENCY, TOKENS, Training
 from cloudgpu.core.model.cluster import MAX_NODES
 from cloudgpu.core.values.currency import Currency
-from cloudgpu.core.values.naming import unknown_word
-from cloudgpu.core.values.typed import check_keywords
+from cloudgpu.core.values.typed import check_keywords, parse_member
 from cloudgpu.errors import InvalidRequest
 
-Number = int | float | Decimal | str
 MAX_MACHINES = 1000
 MAX_DISK_GB = 65_536  # of the largest disk of any cloud
 DEFAULT_DISK_GB = 100
-_DIGITS = re.compile(r"[+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
-_SUFFIXES = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 EFFICIENCY = (Fraction("0.5"), Fraction("0.3"), Fraction("0.2"))  # the best, the expected, the worst
 
 
@@ -133,19 +129,21 @@ def parse_estimate(settings: Settings, now: datetime, **options: Unpack[Estimate
     spot, one_row_per_type = bool(options.get("spot")), bool(options.get("all"))
     filters = (options.get("gpu"), None, None, options.get("provider"), options.get("region"))
     nodes, number = _nodes(options), options.get("number", 1)
-    machine_count = nodes.nodes if nodes else int(_parse_whole_number(number, "--number", 1, MAX_MACHINES))
+    machine_count = nodes.nodes if nodes else parse_whole_number(number, "--number", 1, MAX_MACHINES)
     return EstimateQuery(
         filters=parse_filters(*filters, spot=spot, with_legacy=one_row_per_type, trust=options.get("trust")),
         type=options.get("instance_type"),
         machine_count=machine_count,
         disks=_disks(options.get("disk_type")),
-        disk_gb=int(_parse_whole_number(_default_to(options.get("disk"), DEFAULT_DISK_GB), "--disk", 0, MAX_DISK_GB)),
-        address=Address(_parse_choice(options.get("address"), "--address", [*Address], Address.EPHEMERAL)),
+        disk_gb=parse_whole_number(_default_to(options.get("disk"), DEFAULT_DISK_GB), "--disk", 0, MAX_DISK_GB),
+        address=parse_member(Address, options.get("address", Address.EPHEMERAL), "value of --address", "--address"),
         committed=None if options.get("committed") is None else _parse_committed(str(options.get("committed"))),
         hours=_weekly_hours(options),
         flops=_flops(options),
         like=options.get("like"),
-        work=Workload(_parse_choice(options.get("work"), "--work", [*Workload], Workload.TRAINING)),
+        work=parse_member(
+            Workload, str(_default_to(options.get("work"), Workload.TRAINING)), "value of --work", "--work"
+        ),
         one_row_per_type=one_row_per_type,
         currency=parse_currency(settings, now, options),
         nodes=nodes,
@@ -241,11 +239,11 @@ def _nodes(options: EstimateOptions) -> NodesQuery | None:
     number, network, spot_loss = (options.get("nodes"), options.get("network"), options.get("spot_loss"))
     if number is None:
         return None
-    nodes = int(_parse_whole_number(number, "--nodes", 2, MAX_NODES))
-    parameters = _parse_count(_default_to(options.get("params"), 0), "--params", 10**6, 10**13, "7B")
+    nodes = parse_whole_number(number, "--nodes", 2, MAX_NODES)
+    parameters = parse_count(_default_to(options.get("params"), 0), "--params", 10**6, 10**13, "7B")
     trainable = options.get("trainable")
-    trained = parameters if trainable is None else _parse_count(trainable, "--trainable", 1000, parameters, "40M")
-    tokens = _parse_count(_default_to(options.get("tokens"), TOKENS), "--tokens", 1, 10**9, str(TOKENS))
+    trained = parameters if trainable is None else parse_count(trainable, "--trainable", 1000, parameters, "40M")
+    tokens = parse_count(_default_to(options.get("tokens"), TOKENS), "--tokens", 1, 10**9, str(TOKENS))
     efficiency = options.get("efficiency")
     return NodesQuery(
         nodes,
@@ -260,29 +258,13 @@ def _nodes(options: EstimateOptions) -> NodesQuery | None:
     )
 
 
-def _parse_count(value: Number, field: str, least: int, most: int, example: str) -> int:
-    """Return a number that may be written as 7B, 350M or 7e9."""
-    text = str(value).strip().replace(",", "").replace("_", "")
-    factor = _SUFFIXES.get(text[-1:].lower(), 1)
-    number = _parse_decimal(text if factor == 1 else text[:-1].strip())
-    if number is not None and least <= number * factor <= most:
-        return int(number * factor)
-    raise InvalidRequest(
-        f"{str(value)!r} is not a number from {least:,} to {most:,}.",
-        field=field,
-        value=str(value),
-        next=f"For example {field} {example}",
-    )
-
-
 def _flops(options: EstimateOptions) -> Flops | None:
     number = options.get("flops")
     if number is None:
         return None
     flops = _parse_number(number, "--flops", "1e9", "1e30", "3.1e20")
-    precision = ComputePrecision(
-        _parse_choice(options.get("precision"), "--precision", [*ComputePrecision], ComputePrecision.FP16)
-    )
+    precision_text = str(_default_to(options.get("precision"), ComputePrecision.FP16))
+    precision = parse_member(ComputePrecision, precision_text, "value of --precision", "--precision")
     efficiency = options.get("efficiency")
     if efficiency is None:
         return Flops(Fraction(flops), precision, EFFICIENCY)
@@ -293,8 +275,8 @@ def _flops(options: EstimateOptions) -> Flops | None:
 def _parse_share(value: Number) -> Decimal | None:
     """Return a share; `30%` is 0.3."""
     if not isinstance(value, str) or not value.endswith("%"):
-        return _parse_decimal(value)
-    percent = _parse_decimal(value[:-1])
+        return parse_decimal(value)
+    percent = parse_decimal(value[:-1])
     return None if percent is None else percent / 100
 
 
@@ -303,7 +285,7 @@ def _parse_committed(text: str) -> Committed:
     if text in list(Term):
         return Committed(Term(text), None)
     remedy = "Write 1y or 3y, or how many percent less you were quoted: --committed 37%"
-    percent = _parse_decimal(text[:-1]) if text.endswith("%") else None  # 0.37 is refused: it could mean 37%
+    percent = parse_decimal(text[:-1]) if text.endswith("%") else None  # 0.37 is refused: it could mean 37%
     if percent is None or not 0 < percent < 100:  # noqa: PLR2004  (percent)
         raise InvalidRequest(
             f"{text!r} is not a commitment: it is 1y, 3y, or a percentage above 0% and below 100%.",
@@ -314,35 +296,9 @@ def _parse_committed(text: str) -> Committed:
     return Committed(None, Fraction(percent))
 
 
-def _parse_choice(text: str | None, field: str, choices: Sequence[str], default: str) -> str:
-    if text is None:
-        return default
-    if text in choices:
-        return text
-    raise unknown_word(
-        f"{text!r} is not a valid value of {field}", text, [str(choice) for choice in choices], field=field
-    )
-
-
-_EXAMPLES = {"--disk": f"{DEFAULT_DISK_GB} (GB); its kind is --disk-type gp3", "--nodes": 4}
-
-
-def _parse_whole_number(value: Number, field: str, least: int, most: int) -> Decimal:
-    """Return a whole number from `least` to `most`. Raises InvalidRequest."""
-    number = _parse_decimal(value)
-    if number is not None and number == number.to_integral_value() and least <= number <= most:
-        return number
-    raise InvalidRequest(
-        f"{str(value)!r} is not a whole number from {least:,} to {most:,}.",
-        field=field,
-        value=str(value),
-        next=f"For example {field} {_EXAMPLES.get(field, least)}",
-    )
-
-
 def _parse_number(value: Number, field: str, least: str, most: str, example: str, *, is_share: bool = False) -> Decimal:
     """Return a number from `least` to `most`; with `is_share`, `30%` is 0.3. Raises InvalidRequest."""
-    number = _parse_share(value) if is_share else _parse_decimal(value)
+    number = _parse_share(value) if is_share else parse_decimal(value)
     if number is not None and Decimal(least) <= number <= Decimal(most):
         return number
     raise InvalidRequest(
@@ -351,9 +307,3 @@ def _parse_number(value: Number, field: str, least: str, most: str, example: str
         value=str(value),
         next=f"For example {field} {example}",
     )
-
-
-def _parse_decimal(value: Number) -> Decimal | None:
-    """Return a finite number written in digits; None for anything else. A float counts as it is printed."""
-    text = str(value).strip()
-    return Decimal(text) if _DIGITS.fullmatch(text) else None

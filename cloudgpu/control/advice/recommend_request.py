@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from fractions import Fraction
 from typing import TypeVar, Unpack
 
@@ -13,7 +12,7 @@ from cloudgpu import catalog
 from cloudgpu.control.catalog.market import Filters, parse_filters
 from cloudgpu.control.inputs.periods import CurrencyOptions
 from cloudgpu.core.advice.model_memory import PRECISIONS_BY_METHOD, Method, WeightPrecision
-from cloudgpu.core.advice.numbers import RateLookup, parse_money, parse_number
+from cloudgpu.core.advice.numbers import Number, RateLookup, parse_count, parse_money, parse_number, parse_whole_number
 from cloudgpu.core.advice.recommendation import Limits, Model
 from cloudgpu.core.advice.workloads import Source, SourceQuality, WorkKind, WorkloadData
 from cloudgpu.core.catalog.catalog import matching_gpus
@@ -24,15 +23,12 @@ from cloudgpu.core.values.typed import check_keywords
 from cloudgpu.core.values.units import Tariff
 from cloudgpu.errors import InvalidRequest
 
-Number = str | int | float | Decimal
 Choice = TypeVar("Choice", WeightPrecision, Method)
 MIN_PARAMETERS, MAX_PARAMETERS = 10**6, 10**13
 MAX_CARDS = 64  # GPUs of one machine or desktop
 MAX_GIB = 100_000  # of GPU memory
 HOURS_A_WEEK = 168
 TUNING, RUNNING = "fine-tuning", "inference"  # the kinds of work with a model, as WORK names them
-_COUNT = re.compile(r"([0-9]{1,14}(?:\.[0-9]{1,6})?)\s*([kmbt]?)", re.IGNORECASE)
-_MULTIPLIERS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _ALIASES = {"rl": "reinforcement-learning", "finetuning": TUNING, "finetune": TUNING, "fine-tune": TUNING,
           "images": "image-generation", "image": "image-generation", "computer-vision": "vision",
           "llm": RUNNING, "prototype": "prototyping"}  # fmt: skip
@@ -103,12 +99,12 @@ def parse_recommend(
         with_legacy=False,
         trust=options.get("trust"),
     )
-    tariff, budget = options.get("tariff"), options.get("budget")
+    tariff, budget, gpus = options.get("tariff"), options.get("budget"), options.get("gpus")
     return RecommendRequest(
         kind=kind,
         model=_parse_model(kind, options),
         memory_gib=None if memory_gib is None else Fraction(memory_gib),
-        gpu_count=_parse_whole_number(options.get("gpus"), "--gpus", MAX_CARDS),
+        gpu_count=None if gpus is None else parse_whole_number(gpus, "--gpus", 1, MAX_CARDS),
         limits=Limits(
             max_price=filters.max_price,
             budget=None if budget is None else parse_money(budget, "--budget", rates=rates),
@@ -149,17 +145,6 @@ def _parse_hours(value: Number | None) -> Fraction | None:
     if value is None:
         return None
     return Fraction(parse_number(value, "--hours-per-week", least="0.1", most=HOURS_A_WEEK, unit="hours"))
-
-
-def _parse_whole_number(value: Number | None, option: str, most: int) -> int | None:
-    if value is None:
-        return None
-    number = parse_number(value, option, least=1, most=most)
-    if number != int(number):
-        raise InvalidRequest(
-            f"{str(value)!r} is not a whole number.", field=option, value=str(value), next=f"Write it like {option} 2"
-        )
-    return int(number)
 
 
 def _parse_kind(workload_data: WorkloadData, work: str | None, options: Mapping[str, object]) -> WorkKind:
@@ -214,7 +199,7 @@ def _parse_model(kind: WorkKind, options: Mapping[str, object]) -> Model | None:
             value=str(model_precision),
             next=_method_remedy(method),
         )
-    return Model(_parse_parameters(parameters), method, model_precision)
+    return Model(parse_count(parameters, "--params", MIN_PARAMETERS, MAX_PARAMETERS, "7b"), method, model_precision)
 
 
 def _method_remedy(method: Method) -> str:
@@ -252,19 +237,6 @@ def _parse_choice(value: object, option: str, choices: type[Choice]) -> Choice |
         field=option,
         value=str(value),
         next=f"Use one of: {', '.join(choice for choice in choices if choice is not Method.INFERENCE)}.",
-    )
-
-
-def _parse_parameters(value: object) -> int:
-    match = _COUNT.fullmatch(str(value).strip().replace(",", "").replace("_", ""))
-    number = int(Decimal(match[1]) * _MULTIPLIERS[match[2].lower()]) if match else 0
-    if MIN_PARAMETERS <= number <= MAX_PARAMETERS:
-        return number
-    raise InvalidRequest(
-        f"{str(value)!r} is not a number of parameters from a million to ten trillion.",
-        field="--params",
-        value=str(value),
-        next="Write it like 7b, 350m or 7000000000.",
     )
 
 

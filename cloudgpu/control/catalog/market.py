@@ -27,7 +27,7 @@ from cloudgpu.core.catalog.catalog import (
 from cloudgpu.core.launch.trust import parse_trust
 from cloudgpu.core.model.offers import DEFAULT_TRUST, Market, Trust
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.typed import parse_gpu, parse_memory, parse_price
+from cloudgpu.core.values.typed import parse_gpu, parse_member, parse_memory, parse_price
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.catalog import offer_document
 from cloudgpu.views.plans import price_document
@@ -121,11 +121,7 @@ def check_listed(provider: str | None) -> None:
 
 def parse_order(text: str) -> Order:
     """Return the order of `--sort`. Raises InvalidRequest for an unknown one."""
-    if text not in set(Order):
-        raise InvalidRequest(
-            f"{text!r} is not an order.", field="--sort", value=text, next=f"Use one of: {', '.join(Order)}."
-        )
-    return Order(text)
+    return parse_member(Order, text, "order", "--sort")
 
 
 def gpus_document(filters: Filters, order: Order, now: datetime) -> GpusDocument:

@@ -23,7 +23,7 @@ from cloudgpu.core.launch.trust import parse_trust
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.offers import DEFAULT_TRUST, Market, Offer, Requirements, Trust
-from cloudgpu.core.values.typed import parse_gpu
+from cloudgpu.core.values.typed import parse_gpu, parse_member
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import HasRegions
@@ -102,12 +102,9 @@ class RegionsQuery:
 
 def parse_query(*, gpu: str | None, spot: bool, ping: bool, sort: str | None, trust: str | None = None) -> RegionsQuery:
     """Return the query of these options. Raises InvalidRequest for the first that is invalid."""
-    if sort is not None and sort not in set(Order):
-        raise InvalidRequest(
-            f"{sort!r} is not an order.", field="--sort", value=sort, next=f"Use one of: {', '.join(Order)}."
-        )
+    order = None if sort is None else parse_member(Order, sort, "order", "--sort")
     min_trust = parse_trust(trust)
-    needing_gpu = (("--sort price", sort == Order.PRICE), ("--spot", spot), ("--trust", min_trust is not None))
+    needing_gpu = (("--sort price", order is Order.PRICE), ("--spot", spot), ("--trust", min_trust is not None))
     for option, is_set in needing_gpu:
         if is_set and gpu is None:
             raise InvalidRequest(
@@ -117,7 +114,7 @@ def parse_query(*, gpu: str | None, spot: bool, ping: bool, sort: str | None, tr
                 next="Add --gpu NAME.",
             )
     market = Market.SPOT if spot else Market.ON_DEMAND
-    return RegionsQuery(gpu, market, ping, None if sort is None else Order(sort), min_trust or DEFAULT_TRUST)
+    return RegionsQuery(gpu, market, ping, order, min_trust or DEFAULT_TRUST)
 
 
 def regions_document(

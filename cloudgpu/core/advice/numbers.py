@@ -21,6 +21,8 @@ MAX_USD = 10_000_000
 MAX_PRICE = 100_000  # dollars an hour; more expensive than any machine on offer
 MAX_HOURS = 24_000  # of a day: of a thousand machines
 _DIGITS = re.compile(r"[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18}")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
+_SUFFIXES = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _QUOTED = re.compile(r"([0-9.]+)\s*([A-Za-z]{3})")
 
 
@@ -70,7 +72,43 @@ _EXAMPLES = {
     "--price-drift": "-10%",
     "--vat": "19%",
     "--card-price": "3090=650",
+    "--disk": "100 (GB); its kind is --disk-type gp3",
+    "--nodes": "4",
 }
+
+
+def parse_decimal(value: object) -> Decimal | None:
+    """Return a finite number written in digits; None for anything else. A float counts as it is printed."""
+    text = str(value).strip()
+    return Decimal(text) if _DECIMAL.fullmatch(text) else None
+
+
+def parse_whole_number(value: object, option: str, least: int, most: int) -> int:
+    """Return a whole number from `least` to `most`. Raises InvalidRequest."""
+    number = parse_decimal(value)
+    if number is not None and number == number.to_integral_value() and least <= number <= most:
+        return int(number)
+    raise InvalidRequest(
+        f"{str(value)!r} is not a whole number from {least:,} to {most:,}.",
+        field=option,
+        value=str(value),
+        next=f"For example {option} {_EXAMPLES.get(option, least)}",
+    )
+
+
+def parse_count(value: object, option: str, least: int, most: int, example: str) -> int:
+    """Return a number that may be written as 7B, 350M or 7e9. Raises InvalidRequest."""
+    text = str(value).strip().replace(",", "").replace("_", "")
+    factor = _SUFFIXES.get(text[-1:].lower(), 1)
+    number = parse_decimal(text if factor == 1 else text[:-1].strip())
+    if number is not None and least <= number * factor <= most:
+        return int(number * factor)
+    raise InvalidRequest(
+        f"{str(value)!r} is not a number from {least:,} to {most:,}.",
+        field=option,
+        value=str(value),
+        next=f"For example {option} {example}",
+    )
 
 
 def _text(value: object) -> str:

@@ -387,7 +387,7 @@ BAD = [
     ("kaggle", {"method": "lora"}, "--method", "rule of thumb", "leave --method out"),
     (None, {"memory": 24, "precision": "bf16"}, "--precision", "none was named", "leave --precision out"),
     ("kaggle", {"budget": "1e3"}, "--budget", "not a number from 0", "--budget 1500"),
-    ("kaggle", {"gpus": "\u0662"}, "--gpus", "not a number from 1", "--gpus 2"),
+    ("kaggle", {"gpus": "\u0662"}, "--gpus", "not a whole number from 1", "--gpus 2"),
     ("fine-tuning", {}, "--params", "The size of the model", "--params 7b"),
     ("inference", {}, "--params", "The size of the model", "--memory 24"),
     ("inference", {"params": "7b", "method": "lora"}, "--method", "Nothing is trained", "Leave --method out"),
@@ -405,7 +405,7 @@ BAD = [
     ("kaggle", {"gpus": "1.5"}, "--gpus", "not a whole number", "--gpus 2"),
 ]
 NUMBERS = {
-    "params": ("-7b", "0", "7", "nan", "inf", "1e9", "20t", "seven", "", True),
+    "params": ("-7b", "0", "7", "nan", "inf", "1e99", "20t", "seven", "", True),
     "memory": ("-1", "0", "nan", "inf", "1e5", "100001", "much", True),
     "gpus": ("0", "-2", "65", "nan", "inf", "two"),
     "hours_per_week": ("0", "-1", "168.1", "nan", "inf", "often", float("nan"), float("inf")),
