@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ from cloudgpu.control.access.reach import check_reachable, connected_to, refresh
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.network.host_keys import pin_confirmed_key, pin_known_key
 from cloudgpu.control.network.reachability import access_blocked_error
+from cloudgpu.control.pricing.traffic import STATUS_COMMAND, parse_agent_status
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, ProviderUnavailable, Unreachable
@@ -271,9 +271,9 @@ def agent_status(session: Session, machine: Machine) -> dict[str, Any]:
     Raises Unreachable when the machine or its agent does not answer.
     """
     with connected_to(session, machine) as connection:
-        result = connection.capture('"$HOME"/.cloudgpu/agent status', timeout=STATUS_TIMEOUT_S)
+        result = connection.capture(STATUS_COMMAND, timeout=STATUS_TIMEOUT_S)
     try:
-        status: dict[str, Any] = json.loads(result.stdout)
+        return parse_agent_status(result.stdout)
     except ValueError:
         stderr = result.stderr.decode(errors="replace").strip()[-200:]
         raise Unreachable(
@@ -282,4 +282,3 @@ def agent_status(session: Session, machine: Machine) -> dict[str, Any]:
             value=machine.name,
             next=f"Look at ~/.cloudgpu/agent.log there: cloudgpu ssh {machine.name}",
         ) from None
-    return status

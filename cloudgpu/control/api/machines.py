@@ -211,7 +211,7 @@ class Machines(Namespace):
             from cloudgpu.control.clusters.power import stop_all
 
             return self._cluster_document(stop_all(self._session, machines, why="asked by the user"))
-        return self._machine_document(stop(self._session, machines[0], why="asked by the user"))
+        return build_machine_document(self._session, stop(self._session, machines[0], why="asked by the user"))
 
     def start(
         self,
@@ -254,7 +254,8 @@ class Machines(Namespace):
             return self._cluster_document(
                 start_all(self._session, nodes, lease_to_set, override=override_reason, no_guard=no_guard, wait=wait)
             )
-        return self._machine_document(
+        return build_machine_document(
+            self._session,
             start_machine(
                 self._session,
                 machine,
@@ -265,7 +266,7 @@ class Machines(Namespace):
                 wait=wait,
                 no_guard=no_guard,
                 max_price=hourly_limit,
-            )
+            ),
         )
 
     def hold(
@@ -290,7 +291,7 @@ class Machines(Namespace):
             from cloudgpu.control.clusters.lease import hold_all
 
             return self._cluster_document(hold_all(session, [machine, *other_nodes], held_until))
-        return self._machine_document(set_hold(session, machine, held_until))
+        return build_machine_document(self._session, set_hold(session, machine, held_until))
 
     def extend(self, name: str | None, by: timedelta | str, *, override: str | None = None) -> MachineDocument:
         """Extend a machine's lease, counted from its end; `renew_until` moves too if the lease would exceed it.
@@ -309,8 +310,9 @@ class Machines(Namespace):
 
             planned = plan_extension_of_all(self._session, [machine, *other_nodes], added_duration)
             return self._cluster_document(extend_all(self._session, planned, override=override_reason))
-        return self._machine_document(
-            extend(self._session, plan_extension(self._session, machine, added_duration), override=override_reason)
+        return build_machine_document(
+            self._session,
+            extend(self._session, plan_extension(self._session, machine, added_duration), override=override_reason),
         )
 
     def down(self, *names: str, all: bool = False) -> DownDocument:  # noqa: A002  (the option's name)
@@ -414,9 +416,6 @@ class Machines(Namespace):
         if remove or shared_key is None:
             return unshare(self._session, machine, shared_key)
         return share(self._session, machine, shared_key, from_=from_)
-
-    def _machine_document(self, recorded: Machine) -> MachineDocument:
-        return build_machine_document(self._session, recorded)
 
     def _cluster_document(self, result: ClusterResult) -> ClusterMachinesDocument:
         """Return the document of a cluster; raise the gravest error if one of its machines failed."""

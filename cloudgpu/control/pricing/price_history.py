@@ -75,7 +75,7 @@ def list_price(session: Session, configuration: MachineConfiguration) -> Price |
         (price,) = discounted_prices(
             session.provider(configuration.account), [configuration], session.settings.discounts, now
         )
-    return price or _discounted(session, configuration, _listed_price(configuration), now)
+    return price or effective_price(session.settings.discounts, configuration, _listed_price(configuration), now)
 
 
 def _listed_price(configuration: MachineConfiguration) -> Price | None:
@@ -87,13 +87,6 @@ def _listed_price(configuration: MachineConfiguration) -> Price | None:
             configuration.provider, configuration.instance_type, configuration.region, configuration.market
         )
     return None
-
-
-def _discounted(
-    session: Session, configuration: MachineConfiguration, price: Price | None, at: datetime
-) -> Price | None:
-    """Return what this user pays at that price: less, where config.toml has a discount."""
-    return effective_price(session.settings.discounts, configuration, price, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +185,7 @@ def spot_price_history(
         return [() for _ in configurations]
     histories = zip(configurations, provider.price_history(configurations, since), strict=True)
     return [
-        [_discounted(session, configuration, price, price.as_of) or price for price in prices]
+        [effective_price(session.settings.discounts, configuration, price, price.as_of) or price for price in prices]
         for configuration, prices in histories
     ]
 
@@ -231,7 +224,9 @@ def _list_prices(session: Session, account: str, machines: Sequence[Machine]) ->
         price_key = machine.provider, machine.region, machine.instance_type
         if price_key not in prices_by_type:
             configuration = _configuration_in_account(machine, account)
-            prices_by_type[price_key] = _discounted(session, configuration, _listed_price(configuration), now)
+            prices_by_type[price_key] = effective_price(
+                session.settings.discounts, configuration, _listed_price(configuration), now
+            )
         prices_by_machine[machine.id] = prices_by_type[price_key]
     return prices_by_machine
 

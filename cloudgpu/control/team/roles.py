@@ -16,7 +16,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.team.rights import Authorization, Role, check_payer, comparable_name
 from cloudgpu.core.values.times import iso
-from cloudgpu.ledger.log.files import is_a_file, open_to_write, read_our_file
+from cloudgpu.ledger.log.files import is_a_file, read_our_file, write_durably
 
 MAX_BYTES = 64 * 1024
 
@@ -70,8 +70,7 @@ def remember_role(session: Session, authorization: Authorization) -> None:
         if not path.with_suffix(".head").exists() or (path.exists() and read_our_file(path, MAX_BYTES) == data):
             return
         temporary = path.with_suffix(f".role.{os.getpid()}")
-        with os.fdopen(open_to_write(temporary, os.O_WRONLY | os.O_TRUNC), "wb") as file:
-            file.write(data)
+        write_durably(temporary, data)
         temporary.replace(path)
 
 

@@ -6,22 +6,37 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from cloudgpu.ledger.log.files import make_empty_file, make_private_directory
 from cloudgpu.ledger.log.head import last_line_and_mark
 from cloudgpu.ledger.sqlite.backup import write_copy
 from cloudgpu.ledger.sqlite.migrations import delete_move_mark
 
-if TYPE_CHECKING:
-    from cloudgpu.ledger.sqlite.connection import SqliteFile
-
 _UNREADABLE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 _FILE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 
 
+class FileStore(Protocol):
+    """`cloudgpu.ledger.log.store.Store` in one SQLite file, as far as its replacement needs it."""
+
+    path: Path
+
+    def reader(self) -> sqlite3.Connection | None:
+        """Return a connection to a ledger of the present schema; None where there is none yet."""
+        ...
+
+    def copy_to(self, path: Path) -> None:
+        """Write a consistent copy into the empty file `path`."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        ...
+
+
 def replace_file(
-    file: SqliteFile, source: sqlite3.Connection, check: Callable[[sqlite3.Connection | None], None], name_suffix: str
+    file: FileStore, source: sqlite3.Connection, check: Callable[[sqlite3.Connection | None], None], name_suffix: str
 ) -> str | None:
     """Replace the ledger as `Store.replace` does. Raises the errors of `check`, SQLite and the system.
 
@@ -40,7 +55,7 @@ def replace_file(
     return previous_file
 
 
-def _present_ledger(file: SqliteFile) -> sqlite3.Connection | None:
+def _present_ledger(file: FileStore) -> sqlite3.Connection | None:
     """Return the ledger that stands there; None where there is none, or none that can be read."""
     try:
         connection = file.reader()
@@ -54,7 +69,7 @@ def _present_ledger(file: SqliteFile) -> sqlite3.Connection | None:
     return connection
 
 
-def _set_aside(file: SqliteFile, present: sqlite3.Connection | None, name_suffix: str) -> str | None:
+def _set_aside(file: FileStore, present: sqlite3.Connection | None, name_suffix: str) -> str | None:
     """Copy what can be read to a file of its own, move away what cannot; return that file."""
     previous_file = file.path.with_name(f"{file.path.name}.before-{name_suffix}")
     if present is not None:
