@@ -150,13 +150,10 @@ class SessionBase:
             lambda: ledger.id,
             self._report_sentence,
             renamed_hosts=self.names().hosts_of(account),
-            regions_in_use=lambda: self._regions_of(configured.provider),
+            regions_in_use=lambda: self.regions_in_use and self.regions_in_use.get(configured.provider, ()),
             clock_ahead=self.clock_ahead,
         )
         return open_provider(configured.provider, provider_settings)
-
-    def _regions_of(self, kind: str) -> Collection[str] | None:
-        return None if self.regions_in_use is None else self.regions_in_use.get(kind, ())
 
     @contextmanager
     def use_remembered_regions(self, in_use: Mapping[str, Collection[str]]) -> Iterator[None]:
