@@ -9,6 +9,8 @@ from cloudgpu.cli import interrupt
 def main() -> None:
     """Run the command line, and end on Ctrl-C also while that is being loaded."""
     _open_closed_streams()
+    # As on stderr: an answer is shown, if escaped, where the terminal's encoding lacks a character of it.
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     interrupt.install_handlers()
     try:
         from cloudgpu.cli.app import main as run

@@ -6,7 +6,7 @@ import sys
 from enum import StrEnum
 from typing import Any
 
-from cloudgpu.cli.terminal import filled, is_coloured, is_terminal, prose_columns, step_listeners
+from cloudgpu.cli.terminal import filled, has_unicode, is_coloured, is_terminal, prose_columns, step_listeners
 
 
 class Format(StrEnum):
@@ -25,6 +25,13 @@ def tell(sentence: str) -> None:
     sys.stderr.flush()
 
 
+def write_json(document: Any) -> None:
+    """Write a document on stdout; in an encoding that cannot show all characters, with JSON's own escapes."""
+    import json
+
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=not has_unicode(sys.stdout)) + "\n")
+
+
 def colour_for(text: str, stream: Any) -> str:
     """Return an answer with colours if this stream shows them."""
     if not is_coloured(stream):
@@ -37,9 +44,7 @@ def colour_for(text: str, stream: Any) -> str:
 def emit(output: Format, document: Any, text: str) -> None:
     """Print the answer: `document` as JSON, or `text`."""
     if output is Format.JSON:
-        import json
-
-        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        write_json(document)
     elif text:
         sys.stdout.write(colour_for(text.rstrip("\n"), sys.stdout) + "\n")
     sys.stdout.flush()

@@ -33,6 +33,18 @@ def test_no_file_takes_the_place_of_a_stream_that_was_closed(program):
     assert shell(program, '"$@"', "cost", "--verify").returncode == 0
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_an_answer_is_shown_escaped_where_the_terminal_lacks_its_characters(tmp_path, encoding):
+    program = Program(tmp_path / "home", {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"})
+    program.config('owner = "지수é"\nproject = "x"\n')
+    listed = program("ls", "--mine")
+    assert (listed.code, listed.out[:26]) == (0, "No machine of \\uc9c0\\uc218")
+    document = program("cost", "--owner", "지수é😀", "-o", "json")
+    assert (document.code, document.json["owner"]) == (0, "지수é😀")
+    plan = program("up", "--provider", "local", "--dry-run", "-o", "json")
+    assert (plan.code, plan.json["plan"]["owner"]) == (0, "지수é")
+
+
 @pytest.mark.soak
 def test_an_answer_that_nobody_takes_is_no_defect(program):
     done = shell(program, '"$@" >&-', "cost")

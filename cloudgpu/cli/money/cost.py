@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,6 +10,7 @@ import typer
 
 from cloudgpu.cli.common import Format, Verbose, Yes, colour_for, confirm, emit, open_session, tell
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Since, Tz, Until
+from cloudgpu.cli.output import write_json
 from cloudgpu.cli.terminal import is_terminal
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
@@ -111,7 +111,7 @@ def _print_costs(session: Session, request: CostRequest, output: CostFormat, *, 
     reads_days = output == "json" or (output == "text" and (verbose or chart or is_terminal(sys.stdout)))
     document = cost_document(session, request, days=reads_days)
     if output == "json":
-        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        write_json(document)
     elif output == "csv":
         sys.stdout.buffer.write(to_csv(document).encode())  # its line ends are not the terminal's
     else:
