@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
@@ -67,14 +67,19 @@ def compare_text(
 
 
 def _cost_chart(document: CompareDocument) -> str:
-    """Return both costs by day as lines, in US dollars."""
+    """Return both costs by day as lines, in US dollars; no line for a cloud whose cost is not known."""
     from cloudgpu.cli.money.chart import line_chart
 
     curve = document["curve"]
+    dates = [date.fromisoformat(point["day"]) for point in curve]
+    days = [float((day - dates[0]).days + 1) for day in dates]  # not one each: a long curve leaves some out
     series = {
-        "cloud": [(float(day), float(point["cloud_usd"] or 0)) for day, point in enumerate(curve, 1)],
-        "desktop": [(float(day), float(point["desktop_usd"])) for day, point in enumerate(curve, 1)],
+        "cloud": [
+            (day, float(usd)) for day, point in zip(days, curve, strict=True) if (usd := point["cloud_usd"]) is not None
+        ],
+        "desktop": [(day, float(point["desktop_usd"])) for day, point in zip(days, curve, strict=True)],
     }
+    series = {name: points for name, points in series.items() if points}
     return f"{line_chart(series, columns())}\nUS dollars by day, {curve[0]['day']} to {curve[-1]['day']}"
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from datetime import UTC, date
 
 import pytest
 
 from cloudgpu.cli.money.chart import axis_end, column_chart, gauge, line_chart, sparkline
+from cloudgpu.cli.money.compare_text import compare_text
+from tests.views.pages import comparison, curve
 
 WIDTHS = (60, 80, 120, 160)
 MONTH = [3.1, 0, 0, 12.4, 8, 2, 1, 0, 0, 5.5, 4.4, 9, 17, 3, 2, 1, 0, 0, 0, 2.5, 8, 9, 4, 3, 2, 0.05, 0, 0, 1, 1, 3]
@@ -67,6 +70,22 @@ def test_lines_fit_every_width_without_colours_and_each_has_its_own_mark(width):
     assert {"•• rent", "xx buy"} <= {line.strip(" │").split("┤")[-1].strip(" │") for line in drawn.splitlines()}
     assert "$4,000┤" in drawn
     assert line_chart({}, width) == ""
+
+
+def comparison_by_day(points):
+    document = comparison(points) | {"owned": None, "own_machines": [], "cautions": []}
+    return compare_text(document, None, UTC, verbose=False, chart=True)
+
+
+def test_a_long_comparison_that_leaves_out_days_is_drawn_by_its_days():
+    drawn = comparison_by_day(curve(date(2024, 1, 1), 1200, 3.0)[::3])
+    assert "1198.0" in drawn.split("US dollars by day")[0].splitlines()[-1]
+
+
+def test_a_cloud_whose_cost_is_not_known_has_no_line():
+    drawn = comparison_by_day([day | {"cloud_usd": None} for day in curve(date(2024, 1, 1), 30, 3.0)])
+    assert "• desktop" in drawn
+    assert "• cloud" not in drawn
 
 
 def test_without_unicode_charts_are_ascii(monkeypatch):
