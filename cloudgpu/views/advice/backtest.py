@@ -142,4 +142,4 @@ def _usd(amount: Amount) -> str | None:
 
 
 def _hours(seconds: float) -> float:
-    return round(seconds / 3600, 2)
+    return round(seconds / 3600, 4)

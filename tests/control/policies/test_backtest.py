@@ -49,7 +49,7 @@ def test_what_a_shipped_policy_would_have_done(past):
     (first,) = value["stops"]
     assert (first["do"], first["rule"], first["off_s"]) == ("stop", "idle", 170 * 60)
     assert first["work"]["what"] == ["busy kernel"]
-    assert (value["hours"], value["unsampled_share"]) == (6.17, 0.0)
+    assert (value["hours"], value["unsampled_share"]) == (6.1667, 0.0)
     price = Decimal(past.session.ledger.machines()[0].price.nanos_per_hour) / 10**9
     assert Decimal(value["savings"]["usd"]) == round(price * 170 / 60, 9)
     assert Decimal(value["would_have_cost"]["usd"]) == Decimal(value["cost"]["usd"]) - Decimal(value["savings"]["usd"])
@@ -117,6 +117,13 @@ def test_a_time_without_samples_is_said_first(lab):
     assert value["unsampled_share"] == 0.75
     assert backtest_text(value).split("\n\n")[1].replace("\n", " ").startswith("For 75.0% of the 4h that 1 machine ran")
     assert value["ends"] == 0
+
+
+def test_a_short_run_is_shown_to_the_second(lab):
+    lab.up()
+    keep(lab, (5, BUSY))
+    text = backtest_text(build_backtest_document(lab.session, "default"))
+    assert "Of the 5m that 1 machine ran there are samples for all." in text
 
 
 def test_without_any_samples_and_without_any_machine_that_is_what_is_said(lab):
