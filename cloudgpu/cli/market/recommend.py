@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +21,7 @@ from cloudgpu.cli.market.offer_text import (
 from cloudgpu.cli.money.calculated_text import more_text
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Sources
 from cloudgpu.cli.render import cut, dollars, paragraph, table, wrapped
+from cloudgpu.views.advice.recommend_sentences import duration_text
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.recommend import (
@@ -205,7 +207,7 @@ def _break_even_text(break_even: DesktopBreakEven | None, document: RecommendDoc
     if break_even is None:
         return "?"
     days = break_even["after_days"]
-    return "never" if days is None else f"{days / 365 * 12:.0f} months" if days >= 60 else f"{days:.0f} days"  # noqa: PLR2004
+    return duration_text(None if days is None else timedelta(days=days))
 
 
 def _step_text(number: int, step: Step, *, with_text: bool, sources: bool) -> str:

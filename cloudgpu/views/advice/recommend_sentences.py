@@ -214,7 +214,7 @@ def duration_text(duration: timedelta | None) -> str:
     if duration is None:
         return "never"
     days = duration / timedelta(days=1)
-    return f"{days:.0f} days" if days < 60 else f"{days / 365 * 12:.0f} months"  # noqa: PLR2004
+    return counted(round(days), "day") if days < 60 else f"{days / 365 * 12:.0f} months"  # noqa: PLR2004
 
 
 def _cheaper_from(build: Build, break_even: BreakEven | None) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import cloudgpu
 from cloudgpu.cli.market.recommend import recommendation_text
+from cloudgpu.views.advice.recommend_sentences import duration_text
 from tests.cli.program import Program
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -34,6 +35,10 @@ def gpu(tmp_path_factory):
 def recommend(many, tmp_path):
     """Run `cloudgpu recommend` with more words, and return how it ended."""
     return lambda words: many.done(Program(tmp_path / "home"), ["recommend", *words.split()], tmp_path)
+
+
+def test_a_time_of_one_day_is_in_the_singular():
+    assert [duration_text(timedelta(days=days)) for days in (1, 2, 60)] == ["1 day", "2 days", "2 months"]
 
 
 @pytest.mark.parametrize(("work", "asked"), CASES)
