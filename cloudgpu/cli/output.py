@@ -32,6 +32,12 @@ def write_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=not has_unicode(sys.stdout)) + "\n")
 
 
+def print_as_utf8() -> None:
+    """Let stdout take UTF-8 from now on, whatever the terminal's encoding: what follows is a file for a program."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
 def colour_for(text: str, stream: Any) -> str:
     """Return an answer with colours if this stream shows them."""
     if not is_coloured(stream):

@@ -45,6 +45,14 @@ def test_an_answer_is_shown_escaped_where_the_terminal_lacks_its_characters(tmp_
     assert (plan.code, plan.json["plan"]["owner"]) == (0, "지수é")
 
 
+def test_a_report_is_utf_8_in_every_encoding_of_the_terminal(tmp_path):
+    program = Program(tmp_path / "home", {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    page = program("report", "--to", "-").out
+    assert not page.isascii()
+    assert "\\x" not in page
+    assert "\\u" not in page
+
+
 @pytest.mark.soak
 def test_an_answer_that_nobody_takes_is_no_defect(program):
     done = shell(program, '"$@" >&-', "cost")

@@ -10,6 +10,7 @@ import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_session, tell
 from cloudgpu.cli.money.options import Since, Tz, Until
+from cloudgpu.cli.output import print_as_utf8
 from cloudgpu.control.cost.exports import ExportFormat, export, parse_export_period
 from cloudgpu.errors import InvalidRequest
 
@@ -40,6 +41,8 @@ def command(
             "The export itself goes to stdout.", field="--output", value="json", next="Add --out FILE, or leave out -o."
         )
     session = open_session()
+    if out is None:
+        print_as_utf8()
     exported = export(session, form, parse_export_period(session, since, until, tz), out, sys.stdout)
     if out is None:
         sys.stdout.flush()

@@ -10,6 +10,7 @@ import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_session
 from cloudgpu.cli.money import options
+from cloudgpu.cli.output import print_as_utf8
 from cloudgpu.cli.render import paragraph
 from cloudgpu.errors import InvalidRequest
 
@@ -131,6 +132,7 @@ def _write(document: ReportDocument, report_format: ReportFormat, to: str | None
     if to is None and output is Format.JSON and report_format is ReportFormat.HTML:
         return None
     if to == STDOUT or (to is None and report_format is not ReportFormat.HTML):
+        print_as_utf8()
         sys.stdout.write(render_report(document, report_format))
         sys.stdout.flush()
         return None
