@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.values.money import Money
@@ -23,7 +22,7 @@ from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Pro
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.lambdalabs import errors
 from cloudgpu.providers.lambdalabs.options import KEY_VARIABLES, PROVIDER, lambda_options, read_key
-from cloudgpu.providers.rest.client import LOOPBACK, Answer, CloudApi, RestClient
+from cloudgpu.providers.rest.client import Answer, CloudApi, RestClient, is_loopback
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.shared.account import CloudAccount, write_file
 
@@ -48,7 +47,7 @@ class Lambda(CloudAccount):
         super().__init__(settings)
         self.options = lambda_options(settings.account, settings.options)
         self.launch_records = SendOnce(settings.home, settings.clock)
-        intervals = {} if urlsplit(self.options.base_url).hostname in LOOPBACK else MIN_INTERVALS_S
+        intervals = {} if is_loopback(self.options.base_url) else MIN_INTERVALS_S
         api = CloudApi(CLOUD, PROVIDER, self.options.base_url, self._auth_headers, self._error_of_answer, intervals)
         self.rest = RestClient(api, self.timeouts, settings.pause)
         self._key_missing_at: datetime | None = None  # when the account was seen without our SSH key

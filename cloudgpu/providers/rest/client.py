@@ -254,11 +254,24 @@ class RestClient:
         return self._pool
 
 
+def is_loopback(url: str) -> bool:
+    """Say whether a URL leads to this computer; False for what is no URL, which RestClient refuses."""
+    try:
+        return urlsplit(url).hostname in LOOPBACK
+    except ValueError:
+        return False
+
+
 def _check_https(api: CloudApi) -> None:
-    url_parts = urlsplit(api.base_url)
-    if url_parts.scheme == "https" or (url_parts.scheme == "http" and url_parts.hostname in LOOPBACK):
+    try:
+        url_parts = urlsplit(api.base_url)
+        is_url = url_parts.hostname is not None and url_parts.port != 0  # to read a port that is no number raises
+    except ValueError:
+        is_url = False
+    if is_url and (url_parts.scheme == "https" or (url_parts.scheme == "http" and is_loopback(api.base_url))):
         return
-    message = f"The endpoint {api.base_url} of {api.cloud} is not https: the key would be readable on its way."
+    why = "is not https: the key would be readable on its way" if is_url else "is not a URL"
+    message = f"The endpoint {api.base_url} of {api.cloud} {why}."
     raise InvalidRequest(message, field="endpoint", value=api.base_url, next="Write it with https://.")
 
 
@@ -274,7 +287,7 @@ def _pool(api: CloudApi) -> urllib3.PoolManager:
     url_parts = urlsplit(api.base_url)
     proxy = getproxies().get(url_parts.scheme)
     pool_options: dict[str, Any] = {"retries": urllib3.Retry(False), "maxsize": MAX_PARALLEL}  # noqa: FBT003  (urllib3's way to say: none)
-    if proxy is None or url_parts.hostname in LOOPBACK or proxy_bypass(url_parts.hostname or ""):
+    if proxy is None or is_loopback(api.base_url) or proxy_bypass(url_parts.hostname or ""):
         return urllib3.PoolManager(**pool_options)
     return urllib3.ProxyManager(proxy, **pool_options)
 

@@ -606,6 +606,7 @@ def test_a_type_without_a_gpu_has_none():
         ({"key_variable": "A", "key_file": "/b"}, "goes with key_file as well"),
         ({"api_key": KEY}, "is not an option of a lambda account"),
         ({"endpoint": "cloud.lambda.ai"}, "which is not a valid address"),
+        ({"endpoint": "https://["}, "is not a URL"),
         ({"endpoint": "http://192.0.2.1/api/v1"}, "is not https"),
         ({"ssh_port": 0}, "is not a port"),
     ],
@@ -668,7 +669,7 @@ def test_what_is_no_id_reaches_no_path(lambdalabs, provider):
 
 
 def test_calls_keep_lambdas_rates(lambdalabs, settings, monkeypatch):
-    monkeypatch.setattr("cloudgpu.providers.lambdalabs.client.LOOPBACK", ())
+    monkeypatch.setattr("cloudgpu.providers.lambdalabs.client.is_loopback", lambda _: False)
     lambdalabs.rates = True
     paced = make(replace(settings, pause=lambdalabs.advance))
     (item,) = paced.available(Requirements(gpu="a10", region="us-east-1")).items

@@ -316,6 +316,12 @@ def test_an_endpoint_that_anybody_on_the_way_could_read_is_refused(server, time)
         client(server, time, base="http://192.0.2.1/v1")
 
 
+@pytest.mark.parametrize("base", ["https://[", "https://cloud.example:port/v1", "https:///v1", "cloud.example"])
+def test_an_endpoint_that_is_no_url_is_refused(time, base):
+    with pytest.raises(InvalidRequest, match="is not a URL"):
+        client(None, time, base=base)
+
+
 def test_a_text_of_the_cloud_is_shown_without_the_key(server, time):
     ours = client(server, time)
     assert ours.redact(f"no such key: {KEY}\n  (Bearer {KEY})") == "no such key: ... (...)"
