@@ -23,7 +23,9 @@ from typing import Any, Callable, Iterable, Iterator
 
 from cloudgpu.access.jobs.remote_files import (
     Fault,
+    TreeListing,
     create,
+    free_bytes,
     is_locked,
     load,
     safe_path,
@@ -170,6 +172,15 @@ class Attempt:
             return self.volume / "checkpoints"
         directory = self.spec.get("checkpoint")
         return self.work_dir / safe_path(str(directory)) if directory else self.dir / "checkpoint"
+
+    def tree(self, kind: str) -> Path:
+        """Return the directory of results, or of checkpoints if `kind` is `checkpoint`."""
+        return self.checkpoint if kind == "checkpoint" else self.results
+
+    def list_files(self, kind: str, names: Iterable[str]) -> dict[str, Any]:
+        """Return the manifest of these entries of the results; of these checkpoints with the links to them."""
+        names = self.with_links_to(names) if kind == "checkpoint" else names
+        return TreeListing(self.tree(kind), self.dir / f"hashes-{kind}.json").read(names)
 
     def read_object(self, name: str) -> dict[str, Any]:
         """Return the JSON object in a file of the attempt; empty without one."""
@@ -354,10 +365,6 @@ class Attempt:
         done, total = (finite_number(progress.get(name)) for name in ("done", "of"))
         return None if done is None else [done, total]
 
-    def checkpoints(self) -> Iterator[str]:
-        """Yield the names of finished checkpoints, the newest first."""
-        return (name for _, name in self.finished_checkpoints())
-
     def finished_checkpoints(self) -> list[tuple[int, str]]:
         """Return (mtime_ns, name) of the finished checkpoints, the newest first; links such as `last` do not count."""
         checkpoints = []
@@ -416,14 +423,6 @@ def finite_number(value: Any) -> float | None:
     """Return a finite number, None for anything else."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18  # noqa: PLR2004
     return float(value) if is_number and math.isfinite(value) else None
-
-
-def free_bytes(path: Path) -> int | None:
-    """Return the free bytes of the attempt's disk."""
-    with contextlib.suppress(OSError):
-        usage = os.statvfs(str(path if path.exists() else Path.home()))
-        return usage.f_bavail * usage.f_frsize
-    return None
 
 
 def run_detached(work: Callable[[], object]) -> None:

@@ -20,7 +20,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from cloudgpu.access.jobs.remote_attempt import Attempt, root_dir, volume_path
 from cloudgpu.access.jobs.remote_files import (
@@ -98,35 +98,16 @@ class Download:
         self.bytes_total = sum(item["size"] for item in self.items)
         self.bytes_done, self.reported_at, self.stop_checked_at = 0, 0.0, 0.0
         self.lock = threading.Lock()
-        self.error: Exception | None = None
+        self.errors: list[Exception] = []
         self.is_stopped = False
 
     def run(self) -> None:
         """Download all files. Raises DownloadFailed, OSError."""
         self.report(immediately=True)
-        pending = list(reversed(self.items))
-        workers = [
-            threading.Thread(target=self.run_worker, args=(pending,)) for _ in range(min(MAX_PARALLEL, len(pending)))
-        ]
-        for thread in workers:
-            thread.start()
-        for thread in workers:
-            thread.join()
-        if self.error is not None:
-            raise self.error
+        run_parallel(self.fetch, self.items, MAX_PARALLEL, self.errors)
         if self.is_stopped:
             raise DownloadFailed("cancelled", "it was ended before its data had been downloaded")
         self.report(immediately=True)
-
-    def run_worker(self, pending: list[dict[str, Any]]) -> None:
-        """Download files until none is left, or one failed."""
-        try:
-            item = take_next(pending)
-            while item is not None and self.error is None and not self.is_stopped:
-                self.fetch(item)
-                item = take_next(pending)
-        except Exception as error:  # noqa: BLE001  (raised where the threads are waited for)
-            self.error = self.error or error
 
     def fetch(self, item: dict[str, Any]) -> None:
         """Download one file; wait while another job downloads it, unless this one is to stop."""
@@ -146,7 +127,7 @@ class Download:
 
     def lock_part(self, part_file: Path) -> int:
         """Return a descriptor that holds the lock of a part file, -1 if the job is to stop or failed meanwhile."""
-        while self.error is None and not self.is_stopped:
+        while not self.errors and not self.is_stopped:
             handle = take_lock(part_file, wait=0.0)
             if handle < 0:
                 self.wait(REPORT_S)
@@ -292,12 +273,28 @@ def is_open_at(handle: int, path: Path) -> bool:
         return False
 
 
-def take_next(pending: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Remove one file from a list that threads share, and return it; None when none is left."""
-    try:
-        return pending.pop()
-    except IndexError:
-        return None
+def run_parallel(
+    work: Callable[[Any], object], items: list[dict[str, Any]], max_parallel: int, errors: list[Exception]
+) -> None:
+    """Call `work` with each item, in threads, and with none after an error. Raises the first of `errors`."""
+    next_items = iter(items)  # which threads may share
+
+    def run_worker() -> None:
+        try:
+            for item in next_items:
+                if errors:
+                    return
+                work(item)
+        except Exception as error:  # noqa: BLE001  (raised where the threads are waited for)
+            errors.append(error)
+
+    workers = [threading.Thread(target=run_worker) for _ in range(min(max_parallel, len(items)))]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    if errors:
+        raise errors[0]
 
 
 def path_of(item: dict[str, Any]) -> Path:

@@ -436,3 +436,11 @@ def size_below(root: Path, limit: int = 100_000) -> int:
         if count > limit:
             break
     return total
+
+
+def free_bytes(path: Path) -> int | None:
+    """Return the free bytes of the disk that a path is on, or will be."""
+    with contextlib.suppress(OSError):
+        usage = os.statvfs(str(path if path.exists() else Path.home()))
+        return usage.f_bavail * usage.f_frsize
+    return None

@@ -43,11 +43,11 @@ from cloudgpu.access.jobs.remote_files import (
     CHUNK_BYTES,
     Blobs,
     Fault,
-    TreeListing,
     fault_from,
     is_locked,
     load,
     locked,
+    names_in,
     remove,
     safe_path,
     save,
@@ -80,9 +80,8 @@ UNREAD_STATUS = 3  # exit status after an answer without reading all input
 # -- start
 
 
-def start(request: dict[str, Any]) -> None:
+def start(attempt: Attempt, request: dict[str, Any]) -> None:
     """Start an attempt, once; answer with its state. `claimed` tells whether this request started it."""
-    attempt = Attempt(request["job"], request["attempt"])
     attempt.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     keeper_fd = take_lock(attempt.keeper_lock)
     if keeper_fd < 0 or attempt.process() or attempt.exit():
@@ -213,16 +212,14 @@ def end_leftovers(attempt: Attempt) -> None:
 # -- requests
 
 
-def status(request: dict[str, Any]) -> None:
+def status(attempt: Attempt, _request: dict[str, Any]) -> None:
     """Answer with an attempt's state."""
-    attempt = Attempt(request["job"], request["attempt"])
     ensure_supervisor(attempt)
     write_answer(state_with_uploads(attempt))
 
 
-def cancel(request: dict[str, Any]) -> None:
+def cancel(attempt: Attempt, request: dict[str, Any]) -> None:
     """Request the end of an attempt; answer with its state."""
-    attempt = Attempt(request["job"], request["attempt"])
     if attempt.dir.exists() and not attempt.exit():
         attempt.request_stop(str(request["reason"]), float(request["grace"]))
     ensure_supervisor(attempt)
@@ -232,12 +229,11 @@ def cancel(request: dict[str, Any]) -> None:
     write_answer(state_with_uploads(attempt))
 
 
-def tail(request: dict[str, Any]) -> None:
+def tail(attempt: Attempt, request: dict[str, Any]) -> None:
     """Write output as frames: stream (1 stdout, 2 stderr, 0 keepalive, 3 end as JSON), length, bytes.
 
     Without `follow`, only what is there at the start: a command may write faster than its output is sent.
     """
-    attempt = Attempt(request["job"], request["attempt"])
     ensure_supervisor(attempt)
     offsets = [0, int(request["out"]), int(request["err"])]
     ends = [0, *(sys.maxsize if request["follow"] else size_of(log) for log in (attempt.out, attempt.err))]
@@ -264,15 +260,15 @@ def tail(request: dict[str, Any]) -> None:
     stream.flush()
 
 
-def written(request: dict[str, Any]) -> None:
+def written(attempt: Attempt, request: dict[str, Any]) -> None:
     """Answer with the bytes of each stream that were written before `since`, an epoch."""
-    out, err = output_sizes_at(Attempt(request["job"], request["attempt"]).times_file, float(request["since"]))
+    out, err = output_sizes_at(attempt.times_file, float(request["since"]))
     write_answer({"out": out, "err": err})
 
 
-def times(request: dict[str, Any]) -> None:
+def times(attempt: Attempt, request: dict[str, Any]) -> None:
     """Answer with the index of output times from byte `offset` on, in complete lines, up to now."""
-    attempt, text = Attempt(request["job"], request["attempt"]), b""
+    text = b""
     if attempt.dir.exists():
         attempt.index_last_output()
     with contextlib.suppress(FileNotFoundError), attempt.times_file.open("rb") as file:
@@ -304,57 +300,45 @@ def is_reader_gone(wait_s: float) -> bool:
     return bool(poll.poll(wait_s * 1000))
 
 
-def attempt_and_root(request: dict[str, Any]) -> tuple[Attempt, Path]:
-    """Return the attempt and its directory of results or checkpoints."""
-    attempt = Attempt(request["job"], request["attempt"])
-    return attempt, attempt.checkpoint if request["which"] == "checkpoint" else attempt.results
-
-
-def manifest(request: dict[str, Any]) -> None:
-    """Answer with the manifest of the results or of some checkpoints."""
-    attempt, root = attempt_and_root(request)
-    names = request.get("names")
+def manifest(attempt: Attempt, request: dict[str, Any]) -> None:
+    """Answer with the manifest of the results, or of these checkpoints (None: all that are finished)."""
+    kind, names = request["which"], request["names"]
     if names is None:
-        try:
-            names = attempt.checkpoints() if request["which"] == "checkpoint" else os.listdir(str(root))  # noqa: PTH208
-        except FileNotFoundError:
-            names = []
-    if request["which"] == "checkpoint":
-        names = attempt.with_links_to(names)
-    write_answer(TreeListing(root, attempt.dir / f"hashes-{request['which']}.json").read(names))
+        is_checkpoint = kind == "checkpoint"
+        names = [name for _, name in attempt.finished_checkpoints()] if is_checkpoint else names_in(attempt.results)
+    write_answer(attempt.list_files(kind, names))
 
 
-def fetch(request: dict[str, Any]) -> None:
+def fetch(attempt: Attempt, request: dict[str, Any]) -> None:
     """Send files of the results or of checkpoints."""
-    _, root = attempt_and_root(request)
     for name, _ in request["files"]:
         safe_path(name)
     write_answer({})
-    send_files(root, request["files"], sys.stdout.buffer)
+    send_files(attempt.tree(request["which"]), request["files"], sys.stdout.buffer)
 
 
-def missing(request: dict[str, Any]) -> None:
+def missing(_attempt: Attempt, request: dict[str, Any]) -> None:
     """Answer with the hashes of files that are not here."""
     write_answer({"missing": Blobs(root_dir()).missing((file[0], file[1]) for file in request["files"])})
 
 
-def receive(request: dict[str, Any]) -> None:
+def receive(_attempt: Attempt, request: dict[str, Any]) -> None:
     """Receive files into the blobs."""
     write_answer(
         {"bytes": Blobs(root_dir()).receive(sys.stdin.buffer, [(file[0], file[1]) for file in request["files"]])}
     )
 
 
-def clean(request: dict[str, Any]) -> None:
+def clean(any_attempt: Attempt, _request: dict[str, Any]) -> None:
     """Remove a job's attempts, and the files that no other job needs."""
-    blobs, job_dir = Blobs(root_dir()), Attempt(request["job"], 1).dir.parent
+    blobs, job_dir = Blobs(root_dir()), any_attempt.dir.parent
     numbers = [int(path.name) for path in job_dir.glob("[0-9]*")]
     for number in numbers:
-        attempt = Attempt(request["job"], number)
+        attempt = Attempt(any_attempt.job, number)
         has_ended = attempt.phase() in ("absent", "exited", "lost")
         # An ended attempt's supervisor may still end processes that were left over.
         if not has_ended or take_lock(attempt.supervisor_lock, wait=2 * SWEEP_S) < 0:
-            raise Fault("busy", f"attempt {number} of {request['job']} still runs")
+            raise Fault("busy", f"attempt {number} of {attempt.job} still runs")
         attempt.kill(attempt.process())  # left by a killed supervisor
     with locked(blobs.directory / ".lock"):
         digests = [digest for number in numbers for digest in load(job_dir / str(number) / "files.json") or []]
@@ -420,7 +404,7 @@ def handle_request(text: bytes) -> int:
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(Frames(), CHUNK_BYTES))
     request = json.loads(text)
     try:
-        VERBS[request["verb"]](request)
+        VERBS[request["verb"]](Attempt(request["job"], request["attempt"]), request)
     except BrokenPipeError:
         raise
     except Fault as fault:

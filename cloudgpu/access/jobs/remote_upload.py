@@ -21,7 +21,6 @@ import hashlib
 import http.client
 import json
 import os
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -29,11 +28,10 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator
 
 from cloudgpu.access.jobs.remote_attempt import Attempt, root_dir, run_detached
-from cloudgpu.access.jobs.remote_download import read_refusal, take_next
+from cloudgpu.access.jobs.remote_download import read_refusal, run_parallel
 from cloudgpu.access.jobs.remote_files import (
     CHUNK_BYTES,
     Fault,
-    TreeListing,
     hash_file,
     is_locked,
     load,
@@ -196,9 +194,7 @@ class Upload:
 
     def list_files(self, kind: str, names: Iterable[str]) -> dict[str, Any]:
         """Return the manifest of the results or of these checkpoints, without names that a form cannot contain."""
-        root = self.attempt.checkpoint if kind == "checkpoint" else self.attempt.results
-        names = self.attempt.with_links_to(names) if kind == "checkpoint" else names
-        listing = TreeListing(root, self.attempt.dir / f"hashes-{kind}.json").read(names)
+        listing = self.attempt.list_files(kind, names)
         printable = [file for file in listing["files"] if file["path"].isprintable()]
         unprintable_paths = (file["path"] for file in listing["files"] if not file["path"].isprintable())
         skipped = [[path, "its name is not printable"] for path in unprintable_paths]
@@ -208,33 +204,16 @@ class Upload:
         self, root: Path, files: list[dict[str, Any]], put: Callable[[Path, dict[str, Any]], dict[str, Any]]
     ) -> tuple[list[dict[str, Any]], list[str]]:
         """Upload files in parallel; return the uploaded ones, and the paths of those that changed meanwhile."""
-        pending = list(files)
         uploaded: list[dict[str, Any]] = []
         changed: list[str] = []
-        errors: list[Exception] = []
 
-        def upload_each(file: dict[str, Any]) -> None:
+        def upload_one(file: dict[str, Any]) -> None:
             try:
                 uploaded.append(put(root, file))
             except (Changed, FileNotFoundError):
                 changed.append(file["path"])
 
-        def run_worker() -> None:
-            try:
-                file = take_next(pending)
-                while file is not None and not errors:
-                    upload_each(file)
-                    file = take_next(pending)
-            except Exception as error:  # noqa: BLE001  (raised where the threads are waited for)
-                errors.append(error)
-
-        workers = [threading.Thread(target=run_worker) for _ in range(min(MAX_PARALLEL, len(files)))]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        if errors:
-            raise errors[0]
+        run_parallel(upload_one, files, MAX_PARALLEL, [])
         return uploaded, changed
 
     # -- when the command has ended
@@ -431,9 +410,8 @@ def state_with_uploads(attempt: Attempt) -> dict[str, Any]:
     return {**attempt.state(), "storing": upload_progress(attempt)}
 
 
-def start_upload(request: dict[str, Any]) -> None:
+def start_upload(attempt: Attempt, request: dict[str, Any]) -> None:
     """Start a process that uploads what the attempt writes, by the form of this request; it replaces any other."""
-    attempt = Attempt(request["job"], request["attempt"])
     if not attempt.dir.exists():
         raise Fault("failed", "there is no such attempt")
     claim = claim_uploads(attempt)
@@ -441,9 +419,9 @@ def start_upload(request: dict[str, Any]) -> None:
     write_answer(state_with_uploads(attempt))
 
 
-def sync_results(request: dict[str, Any]) -> None:
+def sync_results(attempt: Attempt, _request: dict[str, Any]) -> None:
     """Sync the results on a volume to disk; answer with their number of files and bytes."""
-    root = Attempt(request["job"], request["attempt"]).results
+    root = attempt.results
     paths = (Path(directory, name) for directory, _, names in os.walk(str(root)) for name in names)
     sizes = [path.lstat().st_size for path in paths]
     sync_file_system(root)

@@ -556,7 +556,7 @@ def test_output_up_to_now_ends_though_the_command_writes_faster_than_it_is_read(
     attempt.out.write_bytes(b"out")
     attempt.err.write_bytes(b"error")
     monkeypatch.setattr("sys.stdout", GrowingLogs(attempt))
-    remote_job.tail({"job": JOB, "attempt": 1, "out": 0, "err": 2, "follow": False})
+    remote_job.tail(attempt, {"out": 0, "err": 2, "follow": False})
     _, frames = sys.stdout.sent.split(b"\n", 1)
     pieces = struct.pack(">BI", 1, 3) + b"out" + struct.pack(">BI", 2, 3) + b"ror"
     assert frames.startswith(pieces)

@@ -22,7 +22,7 @@ import pytest
 from cloudgpu.access.jobs import remote_upload
 from cloudgpu.access.jobs.remote_attempt import Attempt
 from cloudgpu.access.jobs.remote_download import Download, DownloadFailed, read_refusal
-from cloudgpu.access.jobs.remote_files import save
+from cloudgpu.access.jobs.remote_files import TreeListing, save
 from cloudgpu.access.jobs.remote_upload import FormRefused, Upload
 
 ERROR = "<?xml version='1.0'?><Error><Code>{}</Code><Message>{}</Message></Error>"
@@ -272,7 +272,7 @@ def test_only_a_code_is_repeated_of_what_an_answer_says():
 def test_a_hundred_thousand_results_are_sorted_out_in_a_moment(bucket, attempt, monkeypatch):
     files = [{"path": f"f{number:06}" + "\n" * (number % 50 == 0)} for number in range(100_000)]
     found = {"files": files, "links": [], "skipped": [], "directories": []}
-    monkeypatch.setattr(remote_upload.TreeListing, "read", lambda *_: found)
+    monkeypatch.setattr(TreeListing, "read", lambda *_: found)
     began = time.process_time()
     listed = upload_to(bucket, attempt).list_files("results", [])
     assert (len(listed["files"]), len(listed["skipped"])) == (98_000, 2000)
@@ -289,7 +289,7 @@ def test_a_link_beside_checkpoints_is_none_and_goes_with_the_one_that_it_leads_t
     (root / "last").symlink_to("step-3/weights")
     (root / "away").symlink_to("/etc/hostname")
     (root / "step-4").symlink_to("nothing")
-    assert list(attempt.checkpoints()) == ["step-3", "step-2", "step-1"]
+    assert [name for _, name in attempt.finished_checkpoints()] == ["step-3", "step-2", "step-1"]
     work = upload_to(bucket, attempt)
     work.upload_state()
     stored = {one["name"]: one["links"] for one in work.last_manifest["checkpoints"]}
