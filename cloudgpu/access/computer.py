@@ -1,4 +1,7 @@
-"""Identifies this computer, after a reboot and under another host name too, and the user we run as."""
+"""Identifies this computer, after a reboot and under another host name too, and the user we run as.
+
+It is also a part of the program that the ssh provider sends to a host: standard library only, Python 3.8+.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +34,17 @@ def login_name() -> str:
 
 
 def computer_id() -> str:
-    """Return a lasting id of this computer: its machine id, whatever its name or address.
+    """Return a lasting id of this computer, whatever its name or address; without a machine id its host name."""
+    return lasting_id() or f"name:{hostname()}"
 
-    A container's machine id may be that of its image or its host, so the host name is added; without one it is used
-    alone.
+
+def lasting_id() -> str | None:
+    """Return this computer's machine id, None without one.
+
+    A container's machine id may be that of its image or its host, so the host name is added.
     """
-    machine_id, name = _machine_id(), hostname()
-    if machine_id is None:
-        return f"name:{name}"
-    return f"{machine_id}:{name}" if _is_container() else machine_id
+    machine_id = _machine_id()
+    return f"{machine_id}:{hostname()}" if machine_id and _is_container() else machine_id
 
 
 def _machine_id() -> str | None:

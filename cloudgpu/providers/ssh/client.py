@@ -51,7 +51,13 @@ CONNECT_TIMEOUT_S = 10.0
 AGENT_INTERVAL_S = 5
 ANSWER_TIMEOUT_S = 75.0  # for the lock, then for ending Jupyter and what does not obey
 UNREACHABLE_REMEDY = "Switch it on, or fix the network path to it; then try again."
-PROGRAM_PARTS = ("files.py", "owned.py", "cards.py", "host.py")
+PROGRAM_PARTS = (
+    "access/computer.py",
+    "providers/ssh/files.py",
+    "providers/ssh/owned.py",
+    "providers/ssh/cards.py",
+    "providers/ssh/host.py",
+)
 # Runs the program on standard input, without the working directory on sys.path: a file there could hide a module.
 _RUN_STDIN = "import sys; sys.path[:] = filter(None, sys.path); exec(sys.stdin.buffer.read())"
 _OWN_IMPORTS = re.compile(r"^from (?:__future__|cloudgpu)\S* import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
@@ -61,7 +67,7 @@ _NO_COMMAND_STATUSES = (126, 127)  # exit statuses of a shell for a command that
 @cache
 def program() -> str:
     """Return the text of the program that runs on the host: its parts in one file, each name before it is used."""
-    directory, first_line = Path(__file__).parent, "from __future__ import annotations\n"
+    directory, first_line = Path(__file__).parents[2], "from __future__ import annotations\n"
     return first_line + "\n\n".join(
         _OWN_IMPORTS.sub("", (directory / part).read_text(encoding="utf-8")) for part in PROGRAM_PARTS
     )

@@ -1,6 +1,6 @@
 """Makes, shows and ends cloudgpu's one machine on this host: the directory ~/.cloudgpu and what was started from it.
 
-The text of this file, with `files.py`, `owned.py` and `cards.py` before it, is sent over SSH and run there by the
+The text of this file, with `PROGRAM_PARTS` of `client.py` before it, is sent over SSH and run there by the
 host's own Python (3.8 or newer, standard library only); a copy stays in ~/.cloudgpu, where the agent calls it when the
 lease has ended. It ends cloudgpu's own processes, found by the locks they hold and MARK_VARIABLE in their
 environment, and nothing else: it powers nothing off.
@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import getpass
 import json
 import os
 import re
@@ -34,6 +33,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cloudgpu.access.computer import hostname, lasting_id, login_name
 from cloudgpu.providers.ssh.cards import (
     QUERY_TIMEOUT_S,
     QUICK_QUERY_TIMEOUT_S,
@@ -103,9 +103,6 @@ MARK_VARIABLE = "CLOUDGPU_MACHINE"
 LOCK_WAIT_S = 30.0
 JUPYTER_STOP_S, TERM_S, KILL_S = 20.0, 3.0, 5.0  # how long each way to end processes may take
 POLL_S = 0.05
-MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
-TRANSIENT_MACHINE_ID = "/run/machine-id"  # an id that systemd makes at each boot where /etc keeps none
-CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
 CLOCK_TOLERANCE_S = 60.0  # a larger offset from the caller's clock is corrected: bills go by these times
 MAX_REVIVALS = 3  # how often in a row an agent that died soon after its start is started again
 STEADY_S = 60.0  # after living this long, an agent's next death counts as the first again
@@ -124,7 +121,7 @@ def require_machine(body: dict[str, Any]) -> Record:
 
 def is_elsewhere(record: Record) -> bool:
     """Tell whether the machine runs on another computer that shares this home over the network."""
-    return bool(record) and record["computer"] != computer_id()
+    return bool(record) and record["computer"] != lasting_id()
 
 
 @contextlib.contextmanager
@@ -158,40 +155,11 @@ def try_lock(handle: int, operation: int = fcntl.LOCK_EX) -> bool:
 def this_computer() -> dict[str, Any]:
     """Return which computer, user and home this is; the caller makes the account's identity of it."""
     return {
-        "computer": computer_id(),
-        "name": os.uname().nodename,
+        "computer": lasting_id(),
+        "name": hostname(),
         "uid": os.getuid(),
         "home": os.path.realpath(str(HOME)),
     }
-
-
-def computer_id() -> str:
-    """Return the machine id, empty where there is none; in a container, which may share it, with its name."""
-    id_text = machine_id()
-    return f"{id_text}:{os.uname().nodename}" if id_text and in_container() else id_text
-
-
-def machine_id() -> str:
-    """Return the permanent id in /etc/machine-id; empty where it is missing, or made anew at each boot."""
-    for name in () if Path(TRANSIENT_MACHINE_ID).exists() else MACHINE_IDS:
-        with contextlib.suppress(OSError, ValueError):
-            text = Path(name).read_text(encoding="ascii").strip()
-            if re.fullmatch("[0-9a-f]{32}", text) and text.strip("0"):
-                return text
-    return ""
-
-
-def in_container() -> bool:
-    """Tell whether the root directory here is a container's."""
-    if any(Path(name).exists() for name in CONTAINER_FILES):
-        return True
-    with contextlib.suppress(OSError):
-        mount_lines = [line.split(" - ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-        return any(
-            mount_line[0].split()[4:5] == ["/"] and mount_line[-1].split()[:1] == ["overlay"]
-            for mount_line in mount_lines
-        )
-    return False
 
 
 # -- processes
@@ -521,7 +489,7 @@ def build_machine(body: dict[str, Any]) -> None:
         wrapper = '#!/bin/sh\n{}exec {} "$HOME/.cloudgpu/agent.py" "$@"\n'
         save(new_root / "agent", wrapper.format(export_lines(body["record"]), shlex.quote(sys.executable)), 0o700)
         now = caller_time({})
-        computer_fields = {"computer": computer_id(), "node": os.uname().nodename, **CALLER_CLOCK_OFFSET}
+        computer_fields = {"computer": lasting_id(), "node": hostname(), **CALLER_CLOCK_OFFSET}
         start_fields = {"launched_at": now, "boot_at": now, "wanted": RUNNING, "boots": 1, "spawned": 0, "revivals": 0}
         save(
             new_root / "record.json",
@@ -685,14 +653,6 @@ def facts(_body: dict[str, Any]) -> dict[str, Any]:
     gpus = [[card["name"], card["mib"], card["uuid"]] for card in cards or () if not card["divided"]]
     hardware = {"cpus": os.cpu_count(), "memory_gib": round(memory, 1), "gpus": gpus, "user": login_name()}
     return {**hardware, "holder": holder, "used": gpus_in_use(cards)}
-
-
-def login_name() -> str:
-    """Return the login name of this process's user."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid-{os.getuid()}"
 
 
 def end_by_agent(reason: str) -> None:

@@ -21,8 +21,8 @@ ID, OTHER_ID = "1" * 32, "2" * 32
 @pytest.fixture(autouse=True)
 def own_ids(monkeypatch):
     """Let each host of a test have its machine id in its home: they are all on this computer."""
-    text = client.program().replace('"/etc/machine-id", "/var/lib/dbus/machine-id"', 'str(HOME / "machine-id"),')
-    text = text.replace("if id_text and in_container() else id_text", "if (HOME / 'container').exists() else id_text")
+    text = client.program().replace('Path("/etc/machine-id"), Path("/var/', 'Path.home() / "machine-id", Path("/no/')
+    text = text.replace("machine_id and _is_container()", "(HOME / 'container').exists()")
     monkeypatch.setattr(client, "program", lambda: text)
 
 

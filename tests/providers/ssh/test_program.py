@@ -46,9 +46,9 @@ def there(code, tmp_path, monkeypatch):
     exec(code, names)  # noqa: S102  (as a host's Python does)
     (tmp_path / "id").write_text(f"{ID}\n")
     names |= {
-        "MACHINE_IDS": (str(tmp_path / "id"),),
-        "TRANSIENT_MACHINE_ID": str(tmp_path / "boot"),
-        "in_container": lambda: False,
+        "MACHINE_IDS": (tmp_path / "id",),
+        "TRANSIENT_ID_FILE": tmp_path / "boot",
+        "_is_container": lambda: False,
     }
     return names
 
@@ -116,11 +116,11 @@ def test_all_that_is_started_from_a_machine_sees_its_gpus_alone(there, of):
 
 
 def test_a_computer_is_known_by_what_it_keeps_and_a_container_by_its_name_too(there, of, tmp_path):
-    assert of.computer_id() == ID
-    there["in_container"] = lambda: True
-    assert of.computer_id() == f"{ID}:{os.uname().nodename}"
+    assert of.lasting_id() == ID
+    there["_is_container"] = lambda: True
+    assert of.lasting_id() == f"{ID}:{os.uname().nodename}"
     (tmp_path / "boot").touch()  # what systemd makes up at each boot
-    assert of.computer_id() == ""
+    assert of.lasting_id() is None
 
 
 def test_a_machine_of_another_computer_that_shares_the_home_is_left_alone(there, of, tmp_path):
