@@ -30,10 +30,10 @@ MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "agent": {"core"},  # core.activity.idle alone, whose lines it carries
     "providers": BASE | {"catalog"},  # the seam, and what finds a provider
     "providers.shared": ASKING | {"providers", "catalog"},  # what several clouds do alike; what drives a GPU is a fact
-    "providers.local": ASKING | {"providers", "access"},
+    "providers.local": ASKING | {"providers", "providers.shared", "access"},
     "providers.ssh": ASKING | {"providers", "providers.shared", "access"},
     "providers.rest": ASKING | {"providers", "providers.shared"},  # what clouds without an SDK stand on
-    "providers.machine": BASE | {"providers"},  # what a machine in a cloud is given: no SDK, no catalogue
+    "providers.machine": BASE | {"providers", "providers.shared"},  # sent to machines in clouds: no SDK, no catalogue
     "providers.aws": CLOUD,
     "providers.gcp": CLOUD,
     "providers.azure": CLOUD,

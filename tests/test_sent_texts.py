@@ -44,7 +44,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "agent, as what it means": "d3afe5a7cfec7ee8400d53aafe53add4c9703674ba9bae085bc41f485c2913fd",
     "agent, as Python 3.11 writes it": "2edce07b588764353c2b73f59a334ae42699d44c9947afe039dcd71f3e3d7e4c",
     "agent's own.py": "9b68a4774eb464ab7e53a9e33fc6187fa50d4f25d80e589d1c71e3b5fe90b00f",
-    "program on a host (ssh)": "124b8f660b71a74d8683e06cc80cdbb3f2c15f02b50242b84fd0eddd6ca14c10",
+    "program on a host (ssh)": "128933ed80328b9ca74a7102fee353ee0715d213c5a0c7f60b86c45ecc1f23c3",
     "program that runs JupyterLab": "c17cb7801f2cfb1bc092c3149c57b750836b606e076535ac9f7d819ae5e8e275",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
     "program that looks after a node's engine": "0e69043b7681b718f2ff62e3bb6ce6ef98d1024198a24974c71a69eb95c1d03d",

@@ -1,20 +1,14 @@
-"""Builds a machine's directory from an attempt, and starts its process.
-
-Its own Python environment is empty and finds the packages of the environment that cloudgpu runs in behind its own: pip,
-and what Jupyter's kernels need, are there at once, without a download. What is installed there goes with the machine.
-"""
+"""Builds a machine's directory from an attempt, and starts its process."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import pwd
 import shlex
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +25,7 @@ from cloudgpu.providers.local.layout import (
     write_json,
 )
 from cloudgpu.providers.local.processes import MARKER_VARIABLE, marker, wait_for
+from cloudgpu.providers.shared.python_environment import jupyter_command, kernel_spec, make_python
 
 MODULE = "cloudgpu.providers.local.machine"
 AGENT_INTERVAL_S = 5
@@ -41,7 +36,6 @@ _INHERITED_VARIABLES = (
     "HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY http_proxy https_proxy no_proxy all_proxy"
 ).split()
 _INHERITED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_")
-_JUPYTER_MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}
 
 
 def build(building: Path, final: Path, attempt: Attempt, record: Mapping[str, Any]) -> None:
@@ -59,7 +53,10 @@ def build(building: Path, final: Path, attempt: Attempt, record: Mapping[str, An
     if script.strip():
         write_file(built.on_start, script)
         (built.agent / "on_start.log").symlink_to("../../log/on_start.log")  # where it is on other machines
-    make_environment(built, Layout(final))
+    make_python(built.python)
+    kernel_file = _kernel_file(built)
+    kernel_file.parent.mkdir(mode=0o700, parents=True)
+    write_file(kernel_file, kernel_spec(bin_dir(Layout(final)) / "python3"), 0o644)  # JupyterLab itself is cloudgpu's
     _write_profiles(built, Layout(final))
     if attempt.boot.agent_source:
         _write_agent(built, Layout(final), attempt)
@@ -71,8 +68,8 @@ def build(building: Path, final: Path, attempt: Attempt, record: Mapping[str, An
 def rewrite_paths(layout: Layout, old_root: str) -> None:
     """Replace the old path of the machine's directory by its current one in all files that contain it."""
     new_root = str(layout.root)
-    profiles, pip_scripts = (layout.home / name for name in PROFILES), (bin_dir(layout) / name for name in PIP_PROGRAMS)
-    for file in (layout.agent / "agent.json", *profiles, *pip_scripts, _kernel_file(layout)):
+    profiles = (layout.home / name for name in PROFILES)
+    for file in (layout.agent / "agent.json", *profiles, _kernel_file(layout)):
         with contextlib.suppress(FileNotFoundError):
             text = file.read_text(encoding="utf-8")
             new_text = text.replace(new_root, old_root).replace(old_root, new_root)  # a second time changes nothing
@@ -98,7 +95,7 @@ def _write_agent(built: Layout, final: Layout, attempt: Attempt) -> None:
         "id": attempt.machine,
         "made": attempt.made_at.timestamp(),  # a clock that shows less is wrong
         "lease": Lease(attempt.expires, attempt.renew_until).tags(),  # until the metadata can be read
-        "jupyter": jupyter_command(attempt.boot.jupyter),
+        "jupyter": jupyter_command(attempt.boot.jupyter, sys.executable, "-m"),
         "root": str(final.home),
         "metadata": {"kind": "file", "path": str(final.tags)},
         "notice": {"kind": "file", "path": str(final.spot)},
@@ -110,17 +107,6 @@ def _write_agent(built: Layout, final: Layout, attempt: Attempt) -> None:
         **({"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}),
     }
     write_file(built.agent / "agent.json", json.dumps(settings, indent=1) + "\n")
-
-
-def jupyter_command(command: tuple[str, ...]) -> list[str]:
-    """Return a template's Jupyter command as it runs here: by the Python that runs cloudgpu, whatever PATH says."""
-    program, *options = command or ("",)
-    if program.startswith("jupyter-"):
-        program, options = "jupyter", [program.removeprefix("jupyter-"), *options]
-    if program != "jupyter":
-        return list(command)
-    module = _JUPYTER_MODULES.get(options[0]) if options else None
-    return [sys.executable, "-m", module, *options[1:]] if module else [sys.executable, "-m", "jupyter", *options]
 
 
 def spawn(layout: Layout) -> bool:
@@ -195,7 +181,6 @@ def _path_prefix(layout: Layout) -> str:
     return f"{bin_dir(layout)}:{Path(sys.executable).parent}"
 
 
-PIP_PROGRAMS = ("pip", "pip3")
 _KERNEL = Path("kernels", "python3", "kernel.json")
 
 
@@ -204,56 +189,5 @@ def bin_dir(layout: Layout) -> Path:
     return layout.python / "bin"
 
 
-def make_environment(built: Layout, final: Layout) -> None:
-    """Make the environment in a machine that is being built `built` and will be renamed to `final`."""
-    import venv  # only a launch needs it
-
-    venv.create(built.python, symlinks=True)
-    for script in bin_dir(built).glob("[Aa]ctivate*"):
-        script.unlink()  # it names the directory in which the machine is built
-    (packages,) = built.python.glob("lib/python*/site-packages")
-    lines = [
-        f"import site; site.addsitedir({directory!r})\n" for directory in _package_dirs()
-    ]  # with the .pth files there
-    if importlib.util.find_spec("pip") is None:
-        lines += [f"{wheel}\n" for wheel in _pip_of_python()]
-    (packages / "of-cloudgpu.pth").write_text("".join(lines), encoding="utf-8")
-    python = bin_dir(final) / "python3"
-    for name in PIP_PROGRAMS:
-        write_file(bin_dir(built) / name, f'#!/bin/sh\nexec {shlex.quote(str(python))} -m pip "$@"\n', 0o755)
-    _write_kernel(built, python)
-
-
-def _package_dirs() -> list[str]:
-    """Return the directories of the packages that cloudgpu runs with."""
-    import site
-
-    directories = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
-    if site.ENABLE_USER_SITE:
-        directories.append(site.getusersitepackages())
-    return list(dict.fromkeys(directories))
-
-
-def _pip_of_python() -> list[Path]:
-    """Return the pip that comes with Python, for where cloudgpu's environment has none (uv makes such).
-
-    It runs from its wheel, as `ensurepip` has it do; to install it would take seconds at each launch. Debian keeps the
-    wheel elsewhere.
-    """
-    ensurepip_spec, wheel_dir = importlib.util.find_spec("ensurepip"), sysconfig.get_config_var("WHEEL_PKG_DIR")
-    directories = [Path(ensurepip_spec.origin).parent / "_bundled"] if ensurepip_spec and ensurepip_spec.origin else []
-    directories += [Path(wheel_dir)] if wheel_dir else []
-    return [wheel for directory in directories for wheel in sorted(directory.glob("pip-*.whl"))][:1]
-
-
 def _kernel_file(layout: Layout) -> Path:
     return layout.home / ("Library/Jupyter" if sys.platform == "darwin" else ".local/share/jupyter") / _KERNEL
-
-
-def _write_kernel(built: Layout, python: Path) -> None:
-    """Let notebooks run in the environment: JupyterLab itself is cloudgpu's, and would start its own Python."""
-    file = _kernel_file(built)
-    file.parent.mkdir(mode=0o700, parents=True)
-    argv = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    spec = {"argv": argv, "display_name": "Python 3 (ipykernel)", "language": "python", "metadata": {"debugger": True}}
-    write_file(file, json.dumps(spec, indent=1) + "\n", 0o644)

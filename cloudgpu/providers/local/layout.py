@@ -12,12 +12,12 @@ import errno
 import fcntl
 import json
 import os
-import shutil
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from cloudgpu.providers.shared.python_environment import remove_tree
 
 INSTANCE_PREFIX = "i-"
 BUILT_PREFIX = "tmp-"  # a machine that is being built and was never accepted
@@ -171,26 +171,8 @@ def remove_machine(directory: Path) -> None:
     for name, is_directory in names:
         path = directory / name
         if is_directory:
-            _remove_tree(path)
+            remove_tree(path)
         elif name != RECORD_FILE:
             path.unlink(missing_ok=True)
     (directory / RECORD_FILE).unlink(missing_ok=True)
     directory.rmdir()
-
-
-def _remove_tree(tree: Path) -> None:
-    try:
-        shutil.rmtree(tree)
-    except PermissionError:
-        _make_writable(tree)
-        shutil.rmtree(tree)
-
-
-def _make_writable(tree: Path) -> None:
-    """Give this user all rights in directories that were made read-only (git and Go's module cache do that)."""
-    tree.chmod(stat.S_IRWXU)
-    for directory, directories, _ in os.walk(tree):
-        for name in directories:
-            path = Path(directory, name)
-            if not path.is_symlink():
-                path.chmod(stat.S_IRWXU)

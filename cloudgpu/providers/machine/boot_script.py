@@ -16,9 +16,9 @@ from cloudgpu.providers.machine.files import (
     BootOptions,
     File,
     container_image,
-    jupyter_requirements,
     watches_spot_notices,
 )
+from cloudgpu.providers.shared.python_environment import jupyter_requirements
 
 LEASE_TIMER = "cloudgpu-lease.timer"
 _HEREDOC_END = "CLOUDGPU-END"

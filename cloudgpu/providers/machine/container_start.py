@@ -24,14 +24,12 @@ from cloudgpu.providers.machine import source
 from cloudgpu.providers.machine.boot_script import write_lines
 from cloudgpu.providers.machine.files import (
     DEFAULT_PORT,
-    INSTALL_DIR,
     File,
     container_image,
-    jupyter_command,
-    jupyter_requirements,
     on_start_script,
     packages,
 )
+from cloudgpu.providers.shared.python_environment import jupyter_command, jupyter_requirements
 
 MACHINE_VARIABLE = "CLOUDGPU_MACHINE"  # in the environment of every process of the machine
 TAGS_VARIABLE = "CLOUDGPU_TAGS"  # variable with a machine's tags as a JSON object, read at each start
@@ -165,18 +163,13 @@ def _jupyter_run(directory: str) -> str:
     )
 
 
-def _jupyter_command(attempt: Attempt, directory: str) -> list[str]:
-    command = jupyter_command(attempt.boot.jupyter)
-    return [f"{directory}/jupyter-run", *command[1:]] if command[:1] == [f"{INSTALL_DIR}/jupyter"] else command
-
-
 def _agent_settings(attempt: Attempt, container: ContainerSpec, directory: str) -> dict[str, Any]:
     """Return agent.json. The agent counts the machine's own processes, because /proc/stat is that of the host."""
     return {
         "id": attempt.machine,
         "made": attempt.made_at.timestamp(),  # an earlier clock is wrong
         "lease": Lease(attempt.expires, attempt.renew_until).tags(),  # until the tags can be read
-        "jupyter": _jupyter_command(attempt, directory),
+        "jupyter": jupyter_command(attempt.boot.jupyter, f"{directory}/jupyter-run"),
         "root": container.persistent_dir,  # where JupyterLab begins, with its notebooks
         "metadata": {"kind": "file", "path": f"{directory}/tags.json"},
         "interval": AGENT_INTERVAL_S,

@@ -15,6 +15,7 @@ from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.machine import source
+from cloudgpu.providers.shared.python_environment import jupyter_command
 
 INSTALL_DIR = "/usr/local/lib/cloudgpu"  # of the agent, its settings, and the other programs
 DEFAULT_PORT = 22
@@ -42,34 +43,6 @@ class BootOptions:
 def watches_spot_notices(attempt: Attempt) -> bool:
     """Say whether a service on the machine checks for spot notices: AWS gives two minutes, the others 30 seconds."""
     return attempt.offer.configuration.market is Market.SPOT
-
-
-_JUPYTERLAB = "jupyterlab>=4.4,<5"
-_MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}  # by subcommand of `jupyter`
-
-
-def jupyter_command(command: tuple[str, ...]) -> list[str]:
-    """Return a template's Jupyter command as it runs on the machine; any other command as it is."""
-    module, arguments = _jupyter_module(command)
-    return [f"{INSTALL_DIR}/jupyter", module, *arguments] if module else list(command)
-
-
-def jupyter_requirements(command: tuple[str, ...]) -> str:
-    """Return the requirements that pip installs for a Jupyter command, separated by spaces."""
-    module, _ = _jupyter_module(command)
-    return "" if not module else f"{_JUPYTERLAB} notebook" if module == "notebook" else _JUPYTERLAB
-
-
-def _jupyter_module(command: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """Return the module that a Jupyter command runs and its options; an empty one for any other command."""
-    program, *arguments = command or ("",)
-    if program.startswith("jupyter-"):
-        program, arguments = "jupyter", [program.removeprefix("jupyter-"), *arguments]
-    if program != "jupyter":
-        return "", ()
-    if arguments and arguments[0] in _MODULES:
-        return _MODULES[arguments[0]], tuple(arguments[1:])
-    return "jupyter", tuple(arguments)
 
 
 AGENT_INTERVAL_S = 10  # the driver's GPU samples reach back 14 s, and a hook has to run after a spot notice
@@ -140,7 +113,7 @@ def _agent_settings(attempt: Attempt, options: BootOptions) -> dict[str, Any]:
         "id": attempt.machine,
         "made": attempt.made_at.timestamp(),  # an earlier clock is wrong
         "lease": Lease(attempt.expires, attempt.renew_until).tags(),  # until the metadata can be read
-        "jupyter": jupyter_command(attempt.boot.jupyter),
+        "jupyter": jupyter_command(attempt.boot.jupyter, f"{INSTALL_DIR}/jupyter"),
         "root": f"/home/{options.user}",
         "metadata": {"kind": "file", "path": "/run/cloudgpu/tags.json"},
         "notice": {"kind": "file", "path": "/run/cloudgpu/notice.json"},

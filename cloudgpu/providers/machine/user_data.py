@@ -30,13 +30,12 @@ from cloudgpu.providers.machine.boot_script import (
     start_lines,
     write_lines,
 )
-from cloudgpu.providers.machine.files import INSTALL_DIR, BootOptions, files, jupyter_command, packages
+from cloudgpu.providers.machine.files import INSTALL_DIR, BootOptions, files, packages
 
 __all__ = [
     "INSTALL_DIR",
     "BootOptions",
     "boot_hook",
-    "jupyter_command",
     "startup_script",
     "too_large_error",
     "user_data",

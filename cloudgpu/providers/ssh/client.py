@@ -53,6 +53,7 @@ ANSWER_TIMEOUT_S = 75.0  # for the lock, then for ending Jupyter and what does n
 UNREACHABLE_REMEDY = "Switch it on, or fix the network path to it; then try again."
 PROGRAM_PARTS = (
     "access/computer.py",
+    "providers/shared/python_environment.py",
     "providers/ssh/files.py",
     "providers/ssh/owned.py",
     "providers/ssh/cards.py",

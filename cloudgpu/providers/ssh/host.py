@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.access.computer import hostname, lasting_id, login_name
+from cloudgpu.providers.shared.python_environment import jupyter_command, remove_tree
 from cloudgpu.providers.ssh.cards import (
     QUERY_TIMEOUT_S,
     QUICK_QUERY_TIMEOUT_S,
@@ -58,11 +59,9 @@ from cloudgpu.providers.ssh.files import (
 )
 from cloudgpu.providers.ssh.owned import (
     START_SCRIPT,
-    jupyter_command,
     make_environment,
     mounts,
     publish,
-    remove_tree,
     remove_unchanged,
     variables,
 )
@@ -506,7 +505,7 @@ def agent_settings(body: dict[str, Any], python: str) -> dict[str, Any]:
     """Return the agent's settings; `python` is the interpreter that runs JupyterLab."""
     return {
         **body["agent"],
-        "jupyter": jupyter_command(body["jupyter"], python),
+        "jupyter": jupyter_command(body["jupyter"], python, "-m"),
         "root": str(HOME),
         "smi": ["-i", ",".join(body["record"]["devices"])] if body["record"].get("devices") else [],
         "metadata": {"kind": "file", "path": str(ROOT / "tags.json")},

@@ -15,18 +15,22 @@ shown.json    what was moved: size and time of each file, as it was then
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import re
-import shutil
 import stat
 import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cloudgpu.providers.shared.python_environment import (
+    has_module,
+    jupyter_module,
+    jupyter_requirements,
+    kernel_spec,
+    make_python,
+)
 from cloudgpu.providers.ssh.files import HOME, ROOT, Record, load, save, update_record
 
 WORK_DIRECTORY, MOVED_FILES = ROOT / "work", ROOT / "shown.json"
@@ -35,8 +39,6 @@ DERIVED_DIRECTORIES = (CHECKPOINTS, "__pycache__")  # made by Jupyter and Python
 MOUNTS = Path("/proc/self/mountinfo")
 MAX_NAMED_FILES = 20  # of the files that stay
 IPYTHON_FILES = ("ipython_config.py", "ipython_config.json", "ipython_kernel_config.py", "ipython_kernel_config.json")
-JUPYTER_REQUIREMENT = "jupyterlab>=4.4,<5"
-MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}
 
 # Runs beside the agent at each start: installs JupyterLab where the owner's Python has none, then what the template
 # does at each start. Its directory is the first word.
@@ -110,50 +112,14 @@ def make_environment(new_root: Path, body: dict[str, Any]) -> str:
     owner_ipython = os.environ.get("IPYTHONDIR") or str(HOME / ".ipython")
     link_ipython(Path(owner_ipython) / "profile_default", new_root / "ipython" / "profile_default")
     (new_root / "work").mkdir()
-    module = jupyter_module(body["jupyter"])
+    module, _ = jupyter_module(body["jupyter"])
     if not module:
         return sys.executable
     make_kernel(new_root / "jupyter" / "data" / "kernels" / "python3")
     if has_module(module):
         return sys.executable
-    (new_root / "jupyter.pip").write_text(JUPYTER_REQUIREMENT + " notebook" * (module == "notebook"), encoding="utf-8")
+    (new_root / "jupyter.pip").write_text(jupyter_requirements(body["jupyter"]), encoding="utf-8")
     return str(ROOT / "python" / "bin" / "python3")
-
-
-def make_python(environment: Path) -> None:
-    """Make the environment that is first on PATH. It needs neither `ensurepip`, which Debian leaves out, nor root."""
-    base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
-    version = Path(sysconfig.get_path("stdlib")).name
-    packages = environment / "lib" / version / "site-packages"
-    for directory in (environment / "bin", packages):
-        directory.mkdir(parents=True)
-    for link, target in (("bin/python3", base), ("bin/python", "python3"), ("lib64", "lib")):
-        (environment / link).symlink_to(target)
-    settings = "home = {}\ninclude-system-site-packages = false\nversion = {}.{}.{}\n"
-    (environment / "pyvenv.cfg").write_text(settings.format(Path(base).parent, *sys.version_info[:3]), encoding="utf-8")
-    package_directories = [path for path in sys.path if path.endswith("-packages")]
-    lines = [f"import site; site.addsitedir({path!r})\n" for path in package_directories]  # with the .pth files there
-    if not has_module("pip"):
-        lines += [f"{wheel}\n" for wheel in pip_of_python()]
-    (packages / "of-the-owner.pth").write_text("".join(lines), encoding="utf-8")
-    for name in ("pip", "pip3"):
-        program = environment / "bin" / name
-        program.write_text('#!/bin/sh\nexec "$(dirname "$0")/python3" -m pip "$@"\n', encoding="utf-8")
-        program.chmod(0o755)
-
-
-def has_module(module: str) -> bool:
-    """Tell whether the owner's Python has a module."""
-    spec = importlib.util.find_spec(module)
-    return spec is not None and spec.origin is not None
-
-
-def pip_of_python() -> list[Path]:
-    """Return the pip that comes with Python, for where the owner's Python has none: it runs from its wheel."""
-    ensurepip_spec, wheel_dir = importlib.util.find_spec("ensurepip"), sysconfig.get_config_var("WHEEL_PKG_DIR")
-    directories = [Path(ensurepip_spec.origin).parent / "_bundled"] if ensurepip_spec and ensurepip_spec.origin else []
-    directories += [Path(wheel_dir)] if wheel_dir else []
-    return [wheel for directory in directories for wheel in sorted(directory.glob("pip-*.whl"))][:1]
 
 
 def make_kernel(directory: Path) -> None:
@@ -162,10 +128,9 @@ def make_kernel(directory: Path) -> None:
         (Path(owner_directory) / "kernels" / directory.name).exists() for owner_directory in owner_jupyter_directories()
     ):
         return
-    argv = [str(ROOT / "python" / "bin" / "python3"), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    spec = {"argv": argv, "display_name": "Python 3 (ipykernel)", "language": "python", "metadata": {"debugger": True}}
     directory.mkdir(parents=True)
-    (directory / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
+    kernel = kernel_spec(ROOT / "python" / "bin" / "python3")
+    (directory / "kernel.json").write_text(kernel, encoding="utf-8")
 
 
 def link_ipython(owner_profile: Path, profile: Path) -> None:
@@ -175,32 +140,6 @@ def link_ipython(owner_profile: Path, profile: Path) -> None:
     for settings_file in (*(owner_profile / name for name in IPYTHON_FILES), *startup):
         if settings_file.is_file():
             (profile / settings_file.relative_to(owner_profile)).symlink_to(settings_file)
-
-
-# -- Jupyter's command
-
-
-def jupyter_command(argv: list[str], python: str) -> list[str]:
-    """Return a template's Jupyter command as it runs here: by this Python, whatever PATH says."""
-    program, arguments = split_command(argv)
-    if program != "jupyter":
-        return argv
-    module = MODULES.get((arguments or [""])[0])
-    return [python, "-m", module, *arguments[1:]] if module else [python, "-m", "jupyter", *arguments]
-
-
-def jupyter_module(argv: list[str]) -> str:
-    """Return which module a Jupyter command runs; empty for another command."""
-    program, arguments = split_command(argv)
-    return MODULES.get((arguments or [""])[0], "jupyter") if program == "jupyter" else ""
-
-
-def split_command(argv: list[str]) -> tuple[str, list[str]]:
-    """Return the program of a command and its arguments, `jupyter-lab` as `jupyter lab`."""
-    program, arguments = (argv or [""])[0], argv[1:]
-    if program.startswith("jupyter-"):
-        return "jupyter", [program[len("jupyter-") :], *arguments]
-    return program, arguments
 
 
 # -- the directory of work
@@ -388,13 +327,3 @@ def try_remove(path: Path) -> None:
             path.unlink()
         else:
             path.rmdir()
-
-
-def remove_tree(tree: Path) -> None:
-    """Remove a directory; what was made read-only in it (Go's module cache is) goes, too."""
-    for directory, directories, _files in os.walk(str(tree)):
-        for name in directories:
-            path = Path(directory, name)
-            if not path.is_symlink() and path.stat().st_mode & stat.S_IRWXU != stat.S_IRWXU:
-                path.chmod(stat.S_IRWXU)
-    shutil.rmtree(str(tree))

@@ -12,8 +12,8 @@ from cloudgpu.core.model.offers import Accelerator, Basis, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.local import power
-from cloudgpu.providers.local.build import jupyter_command
 from cloudgpu.providers.local.options import local_options
+from cloudgpu.providers.shared.python_environment import jupyter_command
 from tests.providers.local.cloud import Cloud
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -132,9 +132,9 @@ def test_what_is_not_ours_has_no_price(tmp_path):
     ],
 )
 def test_jupyter_is_run_by_our_own_python(words, runs):
-    assert jupyter_command(words)[1:] == runs
+    assert jupyter_command(words, "python3", "-m") == ["python3", *runs]
 
 
 def test_another_program_is_run_as_it_is():
-    assert jupyter_command(("marimo", "edit")) == ["marimo", "edit"]
-    assert jupyter_command(()) == []
+    assert jupyter_command(("marimo", "edit"), "python3") == ["marimo", "edit"]
+    assert jupyter_command((), "python3") == []

@@ -13,7 +13,8 @@ from cloudgpu.agent.program import source as agent_source
 from cloudgpu.core.model.launch import BootPart, Volume
 from cloudgpu.core.model.offers import Accelerator, MachineConfiguration, Market
 from cloudgpu.providers.machine import source
-from cloudgpu.providers.machine.user_data import BootOptions, boot_hook, jupyter_command, user_data
+from cloudgpu.providers.machine.user_data import BootOptions, boot_hook, user_data
+from cloudgpu.providers.shared.python_environment import jupyter_command
 from cloudgpu.testing import make_attempt
 from tests.clouds.aws import userdata
 from tests.providers.aws.attempts import USUAL
@@ -141,7 +142,7 @@ def test_a_volume_is_waited_for_by_its_id_where_that_is_known():
     ],
 )
 def test_jupyter_runs_by_the_environment_that_the_first_start_makes(words, command):
-    assert jupyter_command(words) == command
+    assert jupyter_command(words, "/usr/local/lib/cloudgpu/jupyter") == command
 
 
 # What is another cloud's
