@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import glob
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,9 +26,21 @@ def locked(file: Path) -> Iterator[None]:
         remove_part_files(file)
         yield
     finally:
-        with contextlib.suppress(OSError):
-            lock_file.unlink()  # while held: whoever waits for it sees that it is gone and makes a new one
-        os.close(descriptor)
+        _release(lock_file, descriptor)
+
+
+@contextlib.contextmanager
+def unique_number(file: Path) -> Iterator[int]:
+    """Yield the lowest number that no other process or thread has of `file`, which need not exist. Raises OSError."""
+    for number in itertools.count():
+        lock_file = lock_of(file.with_name(f"{file.name}-{number}"))
+        with contextlib.suppress(BlockingIOError):
+            descriptor = _acquire(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+    try:
+        yield number
+    finally:
+        _release(lock_file, descriptor)
 
 
 def lock_of(file: Path) -> Path:
@@ -42,12 +55,18 @@ def remove_part_files(file: Path) -> None:
             part_file.unlink()
 
 
-def _acquire(lock_file: Path) -> int:
+def _release(lock_file: Path, descriptor: int) -> None:
+    with contextlib.suppress(OSError):
+        lock_file.unlink()  # while held: whoever waits for it sees that it is gone and makes a new one
+    os.close(descriptor)
+
+
+def _acquire(lock_file: Path, operation: int = fcntl.LOCK_EX) -> int:
     while True:
         make_private_directory(lock_file.parent)
         descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, operation)
             if os.path.samestat(os.fstat(descriptor), lock_file.stat()):
                 return descriptor
         except FileNotFoundError:

@@ -6,13 +6,16 @@ import contextlib
 import hashlib
 import os
 import posixpath
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import IO
 
+from cloudgpu.access.computer import computer_id
 from cloudgpu.access.copy.endpoints import Endpoint, LocalFiles, MachineFiles, check_replaceable
 from cloudgpu.access.copy.manifest import (
     Item,
@@ -23,6 +26,7 @@ from cloudgpu.access.copy.manifest import (
     explain_path_errors,
     plan_copy,
 )
+from cloudgpu.access.files import unique_number
 from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.access.ssh.execute import ANSWER_TIMEOUT_S, PING_AFTER_S
 from cloudgpu.access.ssh.keepalive import Keepalive
@@ -151,9 +155,12 @@ def copy(
 
     paths = parse_copy_paths(sources, destination)
     sessions = _Sessions(connection)
-    with Keepalive(connection, ping_after_s=PING_AFTER_S, answer_timeout_s=ANSWER_TIMEOUT_S) as keepalive:
+    with (
+        unique_copy_id(connection.target.known_hosts.parent) as copy_id,
+        Keepalive(connection, ping_after_s=PING_AFTER_S, answer_timeout_s=ANSWER_TIMEOUT_S) as keepalive,
+    ):
         try:
-            copied = _copy(sessions, paths, progress or (lambda _done, _total_bytes: None))
+            copied = _copy(sessions, paths, copy_id, progress or (lambda _done, _total_bytes: None))
             if copied.failed and not connection.is_usable():
                 raise copied.failed[0]
         except (InvalidRequest, *CONNECTION_ERRORS) as error:
@@ -167,7 +174,7 @@ def copy(
     return copied
 
 
-def _copy(sessions: _Sessions, paths: CopyPaths, progress: Progress) -> Copied:
+def _copy(sessions: _Sessions, paths: CopyPaths, copy_id: str, progress: Progress) -> Copied:
     with sessions.session() as session:
         source, target = _source_and_target(session, paths)
         plan = plan_copy(source, paths.sources, target, paths.destination)
@@ -176,7 +183,7 @@ def _copy(sessions: _Sessions, paths: CopyPaths, progress: Progress) -> Copied:
         directories, files = _prepare(target, plan.items, case_clashes, failed)
         new_directories = frozenset(item.target for item in directories)
         total_bytes = sum(item.entry.size for item in files)
-        transfer = _Transfer(sessions, paths, progress, total_bytes, case_clashes, new_directories)
+        transfer = _Transfer(sessions, paths, copy_id, progress, total_bytes, case_clashes, new_directories)
     path_errors = transfer.run(files)
     with sessions.session() as session:
         _, target = _source_and_target(session, paths)
@@ -227,10 +234,26 @@ def _make_directory(target: Endpoint, item: Item) -> bool:
     return True
 
 
-def part_file_name(target: str) -> str:
-    """Return the part file of a target: hidden, in the same directory, the same at every try."""
+def part_file_name(target: str, copy_id: str) -> str:
+    """Return the part file of a target in a copy: hidden, in the same directory."""
     directory, name = posixpath.split(target)
-    return posixpath.join(directory, f".cloudgpu-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}.part")
+    digest = hashlib.sha256(os.fsencode(f"{name}/{copy_id}")).hexdigest()[:16]
+    return posixpath.join(directory, f".cloudgpu-{digest}.part")
+
+
+@contextlib.contextmanager
+def unique_copy_id(home: Path) -> Iterator[str]:
+    """Yield an id that no other copy has now; `home` is CLOUDGPU_HOME.
+
+    A copy has the id of an interrupted one, whose part files it overwrites. Where no lock can be held (on a full disk),
+    the id is random.
+    """
+    with contextlib.ExitStack() as held:
+        try:
+            number: object = held.enter_context(unique_number(home / "copy"))
+        except OSError:
+            number = secrets.token_hex(8)
+        yield f"{computer_id()}/{home.resolve()}/{number}"
 
 
 class _Transfer:
@@ -240,6 +263,7 @@ class _Transfer:
         self,
         sessions: _Sessions,
         paths: CopyPaths,
+        copy_id: str,
         progress: Progress,
         total_bytes: int,
         case_clashes: frozenset[str],
@@ -247,6 +271,7 @@ class _Transfer:
     ) -> None:
         self._sessions = sessions
         self._paths = paths
+        self._copy_id = copy_id
         self._progress = progress
         self._total_bytes = total_bytes
         self._case_clashes = case_clashes
@@ -304,7 +329,7 @@ class _Transfer:
     def _copy_file(self, item: Item) -> None:
         with self._sessions.session() as machine_files:
             source, target = _source_and_target(machine_files, self._paths)
-            part_path = part_file_name(item.target)
+            part_path = part_file_name(item.target, self._copy_id)
             try:
                 byte_count = self._copy_content(source, target, item, part_path)
                 _check_complete(source, target, item, part_path, byte_count)

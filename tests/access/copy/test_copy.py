@@ -8,7 +8,7 @@ import resource
 import pytest
 from paramiko.sftp import CMD_OPEN
 
-from cloudgpu.access.copy.copy import copy, parse_copy_paths, part_file_name
+from cloudgpu.access.copy.copy import CHUNK_BYTES, copy, parse_copy_paths, part_file_name, unique_copy_id
 from cloudgpu.access.copy.endpoints import MachineFiles, checked_name
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.access.ssh.streams import BytePathSftp
@@ -362,11 +362,32 @@ def test_a_machine_cannot_name_files_outside_the_destination(name):
 
 
 @BOTH_WAYS
-def test_a_private_file_is_never_written_where_others_could_read_a_part_left_before(move, sides, upload):
+def test_two_copies_to_one_target_at_once_leave_one_of_them_whole(connection, server, move, sides, here, upload):
+    source, target = sides(upload)
+    for name in ("first", "second"):
+        (source / name).write_bytes(name[:1].encode() * 3 * CHUNK_BYTES)
+    second = []
+
+    def copy_second(done, total):
+        if not second and 0 < done < total:
+            second.append(True)
+            with connect(server.target, timeout=10) as other:
+                paths = (str(here / "second"), "box:one") if upload else ("box:second", f"{here}/one")
+                second.append(copy(other, paths[:1], paths[1]).files)
+
+    assert move("first", "one", upload, progress=copy_second).files == 1
+    assert second == [True, 1]
+    assert (target / "one").read_bytes() == b"f" * 3 * CHUNK_BYTES
+    assert not parts(target)
+
+
+@BOTH_WAYS
+def test_a_private_file_is_never_written_where_others_could_read_a_part_left_before(connection, move, sides, upload):
     source, target = sides(upload)
     (source / "key").write_bytes(b"secret")
     (source / "key").chmod(0o600)
-    part = target / part_file_name("key")
+    with unique_copy_id(connection.target.known_hosts.parent) as copy_id:  # of one that was interrupted
+        part = target / part_file_name("key", copy_id)
     part.write_bytes(b"left")
     part.chmod(0o644)
     with part.open("rb") as reader:  # somebody else who opened what was left
