@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from paramiko.sftp_client import SFTPClient
     from paramiko.sftp_file import SFTPFile
 
-READ_BYTES = 64 * 1024  # bytes per request: the most that every OpenSSH server answers at once
+# Bytes per request: with paramiko's 32 KiB half the speed or less was measured.
+READ_BYTES = 64 * 1024  # the most that every OpenSSH server answers at once
 WRITE_BYTES = 128 * 1024  # half of what every OpenSSH server accepts
 READ_AHEAD_REQUESTS = 256  # read requests in flight; paramiko checks every 10 ms whether it may send more
 PERMISSION_BITS = 0o777  # bits that are copied: not set-uid and the like
@@ -181,17 +182,17 @@ class MachineFiles:
         with self.sftp.open(path, "rb") as file:
             if size:  # a file of size 0 may still have content (in /proc)
                 _silence_prefetch(file)
-                _set_request_size(file, READ_BYTES)
+                file.MAX_REQUEST_SIZE = READ_BYTES
                 file.prefetch(size, READ_AHEAD_REQUESTS)
-            yield _as_file(file)
+            yield cast("IO[bytes]", file)
 
     @contextlib.contextmanager
     def write(self, path: str, *, private: bool) -> Iterator[IO[bytes]]:
         """See `Endpoint`."""
         with _replace_by_private(self.sftp, path) if private else self.sftp.open(path, "wb") as file:
-            _set_request_size(file, WRITE_BYTES)
+            file.MAX_REQUEST_SIZE = WRITE_BYTES
             file.set_pipelined(True)  # do not wait for an answer before the end
-            yield _as_file(file)
+            yield cast("IO[bytes]", file)
 
     def make_directory(self, path: str) -> None:
         """See `Endpoint`."""
@@ -231,11 +232,6 @@ def checked_name(name: str, directory: str) -> str:
             next="Do not trust this machine: nothing was written outside the destination.",
         )
     return name
-
-
-def _set_request_size(file: Any, size: int) -> None:
-    """Set the bytes per request; with paramiko's 32 KiB half the speed or less was measured."""
-    file.MAX_REQUEST_SIZE = size
 
 
 def _silence_prefetch(file: Any) -> None:
@@ -278,11 +274,6 @@ def _create_private(sftp: Any, path: str) -> SFTPFile:
     if answer_type != CMD_HANDLE:
         raise SFTPError("Expected handle")
     return SFTPFile(sftp, answer.get_binary(), "wb")
-
-
-def _as_file(file: Any) -> IO[bytes]:
-    typed: IO[bytes] = file  # paramiko's files have the methods that are used, not the whole protocol
-    return typed
 
 
 def _entry(status: os.stat_result | SFTPAttributes, *, is_linked: bool) -> Entry:

@@ -52,7 +52,12 @@ def plan_copy(source: Endpoint, paths: Sequence[str], target: Endpoint, destinat
     Raises InvalidRequest for a missing source, a special file, an unsuitable destination, a circle of links, or two
     files with one destination.
     """
-    is_directory = _is_existing_directory(target, destination, several=len(paths) > 1)
+    with explain_path_errors(target, destination, "written"):
+        existing = target.stat(destination or ".")
+    if not (existing and existing.is_directory) and (len(paths) > 1 or destination.endswith("/")):
+        problem = "is not a directory" if existing else "does not exist"
+        remedy = "Name a directory." if existing else "Make that directory first."
+        raise _path_error(target, destination, problem, remedy, field="DESTINATION")
     walk = _Walk(source, [], [])
     items: list[Item] = []
     for path in paths:
@@ -62,9 +67,7 @@ def plan_copy(source: Endpoint, paths: Sequence[str], target: Endpoint, destinat
             raise _path_error(source, path, "does not exist", "Correct the path.")
         if not entry.is_directory and not entry.is_file:
             raise _path_error(source, path, "is neither a file nor a directory", "Only those are copied.")
-        items.extend(
-            walk.items(Item(path, _target_path(target, destination, path, entry, is_directory=is_directory), entry))
-        )
+        items.extend(walk.items(Item(path, _target_path(target, destination, existing, path, entry), entry)))
     return CopyPlan(_distinct(source, target, items), tuple(walk.skipped), tuple(walk.failed))
 
 
@@ -149,32 +152,18 @@ def _distinct(source: Endpoint, target: Endpoint, items: Sequence[Item]) -> tupl
     return tuple(distinct)
 
 
-def _is_existing_directory(target: Endpoint, destination: str, *, several: bool) -> bool:
-    """Tell whether the destination is a directory, into which the sources are copied under their own names."""
-    with explain_path_errors(target, destination, "written"):
-        entry = target.stat(destination or ".")
-    if entry is not None and entry.is_directory:
-        return True
-    if entry is not None and (several or destination.endswith("/")):
-        raise _path_error(target, destination, "is not a directory", "Name a directory.", field="DESTINATION")
-    if entry is None and (several or destination.endswith("/")):
-        raise _path_error(target, destination, "does not exist", "Make that directory first.", field="DESTINATION")
-    return False
-
-
-def _target_path(target: Endpoint, destination: str, path: str, entry: Entry, *, is_directory: bool) -> str:
-    if not is_directory:
-        with explain_path_errors(target, destination, "written"):
-            existing = target.stat(destination)
-        if existing is not None and not (existing.is_file or existing.is_directory):  # a copy would replace it
-            kinds = "a device, a pipe or a socket"
-            raise _path_error(target, destination, f"is {kinds}", "Name a file or a directory.", field="DESTINATION")
-        if existing is not None and entry.is_directory:
-            raise _path_error(target, destination, "is a file", "Name a directory.", field="DESTINATION")
-        return destination
-    name = posixpath.basename(path.rstrip("/"))
-    # `.`, `..` and `/` have no name: their content is copied, as with cp.
-    return destination if name in ("", ".", "..") else posixpath.join(destination, name)
+def _target_path(target: Endpoint, destination: str, existing: Entry | None, path: str, entry: Entry) -> str:
+    """Return where a source goes; `existing` is what there is at the destination."""
+    if existing is not None and existing.is_directory:
+        name = posixpath.basename(path.rstrip("/"))
+        # `.`, `..` and `/` have no name: their content is copied, as with cp.
+        return destination if name in ("", ".", "..") else posixpath.join(destination, name)
+    if existing is not None and not existing.is_file:  # a copy would replace it
+        kinds = "a device, a pipe or a socket"
+        raise _path_error(target, destination, f"is {kinds}", "Name a file or a directory.", field="DESTINATION")
+    if existing is not None and entry.is_directory:
+        raise _path_error(target, destination, "is a file", "Name a directory.", field="DESTINATION")
+    return destination
 
 
 @dataclass(frozen=True, slots=True)
