@@ -11,7 +11,7 @@ import binascii
 import os
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -131,9 +131,7 @@ def _unusable_key_error(path: Path, problem: str) -> InvalidRequest:
 def _write_public(private: Path, line: str) -> None:
     """Write the public half beside the private one, for people and other tools."""
     path, content = private.with_name(f"{KEY_FILE}.pub"), f"{line}\n".encode()
-    with explain_os_errors(path):
-        is_written = path.exists() and path.read_bytes() == content
-    if not is_written:
+    if _read_bytes(path) != content:
         with locked(private), explain_os_errors(path):
             remove_part_files(path)
             write_atomically(path, content)
@@ -149,14 +147,13 @@ def pin(file: Path, id: str, public_line: str) -> None:  # noqa: A002
 
     Raises InvalidRequest when `public_line` is no OpenSSH public key, or the file is damaged or cannot be written.
     """
-    line = f"{id} {public_key(public_line)}"
+    key = public_key(public_line)
     if not _ALIAS_PATTERN.fullmatch(id):
         raise InvalidRequest(f"{id!r} cannot name a line of known_hosts.", field="id", value=id, next="Report this.")
-    if pinned(file, id) == public_key(public_line):
+    if pinned(file, id) == key:
         return
     with locked(file):
-        other_lines = [pin_line for pin_line in _pin_lines(file) if _alias(pin_line) != id]
-        _write_pins(file, [*other_lines, line])
+        _write_pins(file, {**_pins(file), id: key})
 
 
 def unpin(file: Path, id: str) -> None:  # noqa: A002
@@ -164,20 +161,17 @@ def unpin(file: Path, id: str) -> None:  # noqa: A002
     if not file.exists():
         return
     with locked(file):
-        _write_pins(file, [line for line in _pin_lines(file) if _alias(line) != id])
+        _write_pins(file, {alias: key for alias, key in _pins(file).items() if alias != id})
 
 
 def pinned(file: Path, id: str) -> str | None:  # noqa: A002
     """Return the pinned key of machine `id` as `ssh-ed25519 AAAA...`, or None. Raises InvalidRequest for bad lines."""
-    for line in _pin_lines(file):
-        if _alias(line) == id:
-            return line.split(" ", 1)[1]
-    return None
+    return _pins(file).get(id)
 
 
 def pinned_machines(file: Path) -> tuple[str, ...]:
     """Return the id of every machine that has a pinned key. Raises InvalidRequest for bad lines."""
-    return tuple(_alias(line) for line in _pin_lines(file))
+    return tuple(_pins(file))
 
 
 def is_public_key(line: str) -> bool:
@@ -186,19 +180,16 @@ def is_public_key(line: str) -> bool:
     return bool(match and _algorithm(match[2]) == match[1])
 
 
-def _pin_lines(file: Path) -> list[str]:
-    with explain_os_errors(file):
-        try:
-            content = file.read_bytes()
-        except FileNotFoundError:
-            return []
-    return [_checked_pin(file, number, line) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
+def _pins(file: Path) -> dict[str, str]:
+    """Return the pinned key of each machine, by id."""
+    lines = enumerate((_read_bytes(file) or b"").splitlines(), 1)
+    return dict(_parse_pin(file, number, line) for number, line in lines if line.strip())
 
 
-def _checked_pin(file: Path, number: int, line: bytes) -> str:
+def _parse_pin(file: Path, number: int, line: bytes) -> tuple[str, str]:
     try:
         alias, key = line.decode("utf-8").strip().split(" ", 1)
-        return f"{alias} {public_key(key)}"
+        return alias, public_key(key)
     except (ValueError, InvalidRequest) as error:
         raise InvalidRequest(
             f"Line {number} of {file} is not a pinned host key.",
@@ -229,13 +220,9 @@ def _algorithm(blob: str) -> str | None:
     return raw[4 : 4 + int.from_bytes(raw[:4], "big")].decode("ascii", "replace")
 
 
-def _alias(line: str) -> str:
-    return line.split(" ", 1)[0]
-
-
-def _write_pins(file: Path, lines: list[str]) -> None:
-    if lines:
-        write_atomically(file, "".join(f"{line}\n" for line in lines).encode())
+def _write_pins(file: Path, pins: Mapping[str, str]) -> None:
+    if pins:
+        write_atomically(file, "".join(f"{alias} {key}\n" for alias, key in pins.items()).encode())
     else:
         remove(file)
 
@@ -274,7 +261,7 @@ def write_config(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_
         remove(file)
         return
     text = config_text(file, hosts, key_file=key_file, known_hosts=known_hosts).encode()
-    if _read_config(file) != text:
+    if _read_bytes(file) != text:
         with locked(file):
             write_atomically(file, text)
 
@@ -363,7 +350,7 @@ def _quoted_text(text: str, field: str, what: str) -> str:
     return f'"{text}"' if any(character in text for character in " \t#'") else text
 
 
-def _read_config(file: Path) -> bytes | None:
+def _read_bytes(file: Path) -> bytes | None:
     with explain_os_errors(file):
         try:
             return file.read_bytes()
