@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,12 +42,16 @@ class RemoteCheckpoints(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """A complete copy: the higher its number, the newer. The checkpoint is the entry `name` in the directory `path`."""
+    """A complete copy: the higher its number, the newer. The checkpoint is the entry `name` in the directory `path`.
+
+    `manifest` is its own, as it is stored: `files`, and `links` as [path, target].
+    """
 
     number: int
     name: str
     bytes: int
     path: Path
+    manifest: dict[str, Any] = field(repr=False, compare=False)
 
 
 def stored_checkpoints(directory: Path) -> tuple[StoredCheckpoint, ...]:
@@ -58,7 +62,7 @@ def stored_checkpoints(directory: Path) -> tuple[StoredCheckpoint, ...]:
     for path in paths:
         if path.name.isdecimal() and (manifest := _stored_manifest(path)) is not None:
             size = sum(int(file["size"]) for file in manifest["files"])
-            checkpoints.append(StoredCheckpoint(int(path.name), str(manifest["name"]), size, path / "data"))
+            checkpoints.append(StoredCheckpoint(int(path.name), str(manifest["name"]), size, path / "data", manifest))
     return tuple(sorted(checkpoints, key=lambda checkpoint: checkpoint.number))
 
 
@@ -68,7 +72,8 @@ def copy_checkpoint(remote: RemoteCheckpoints, name: str, directory: Path) -> bo
     if not manifest.files or manifest.changed:
         return False
     copies = stored_checkpoints(directory)
-    if matching_copies := [copy for copy in copies if copy.name == name and _is_same_checkpoint(copy, manifest)]:
+    files = [asdict(file) for file in manifest.files]
+    if matching_copies := [copy for copy in copies if copy.name == name and copy.manifest["files"] == files]:
         with explain_disk_errors(directory):
             _update_links(matching_copies[-1], manifest)
         return True
@@ -105,14 +110,9 @@ def _stored_manifest(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _is_same_checkpoint(checkpoint: StoredCheckpoint, manifest: Manifest) -> bool:
-    stored_manifest = _stored_manifest(checkpoint.path.parent)
-    return stored_manifest is not None and stored_manifest["files"] == [asdict(file) for file in manifest.files]
-
-
 def _update_links(checkpoint: StoredCheckpoint, manifest: Manifest) -> None:
     """Replace the links of a copy by those on the machine now; its files are the same."""
-    stored_links = [tuple(link) for link in (_stored_manifest(checkpoint.path.parent) or {}).get("links", ())]
+    stored_links = [tuple(link) for link in checkpoint.manifest.get("links", ())]
     if stored_links == list(manifest.links):
         return
     for path, _ in stored_links:
@@ -134,7 +134,7 @@ def _reuse(copies: Sequence[StoredCheckpoint], manifest: Manifest, data: Path) -
     """Link unchanged files from earlier copies, so that they are not transferred again."""
     stored_files: dict[str, Path] = {}
     for copy in copies:
-        for stored_file in (_stored_manifest(copy.path.parent) or {"files": []})["files"]:
+        for stored_file in copy.manifest["files"]:
             stored_files[stored_file["sha256"]] = copy.path / stored_file["path"]
     for file in manifest.files:
         source = stored_files.get(file.sha256)

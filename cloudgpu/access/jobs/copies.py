@@ -127,14 +127,11 @@ def _parents_of(parts: Sequence[str]) -> int:
 
 def hash_file(path: Path) -> str:
     """Return the sha256 of a file's content, empty where it cannot be read."""
-    digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
-            while data := file.read(CHUNK_BYTES):
-                digest.update(data)
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return ""
-    return digest.hexdigest()
 
 
 def is_same_file(path: Path, file: CopiedFile) -> bool:
