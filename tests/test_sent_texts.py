@@ -47,7 +47,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program on a host (ssh)": "128933ed80328b9ca74a7102fee353ee0715d213c5a0c7f60b86c45ecc1f23c3",
     "program that runs JupyterLab": "c17cb7801f2cfb1bc092c3149c57b750836b606e076535ac9f7d819ae5e8e275",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
-    "program that looks after a node's engine": "0e69043b7681b718f2ff62e3bb6ce6ef98d1024198a24974c71a69eb95c1d03d",
+    "program that looks after a node's engine": "abdbb6b5175b91cc31a20c6f51c45abd234c736a72ca13080ba440273fd2dc45",
     "command that looks after a node's engine": "daa68b740c8385dc6c408c01e715292d771de438186326f97af05458cb6a966e",
     "program that runs jobs": "9b3ebf62162ccc5b3b39012e77eb2a48d1254064e0a07b4851da555865476524",
     "program that takes a job through Slurm": "ded156c187259478d8c354767513f2e9f9601c230e20695bfd5c67cdb83db543",

@@ -92,25 +92,6 @@ def home() -> str:
     return os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
 
 
-def can_use_sudo(search_path: str) -> bool:
-    """Tell whether sudo makes this user root without a password."""
-    if shutil.which("sudo", path=search_path) is None:
-        return False
-    try:
-        completed = subprocess.run(  # noqa: S603
-            [*SUDO, "id", "-u"],
-            env={"PATH": search_path},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=SUDO_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return completed.stdout.strip() == b"0"
-
-
 def as_root(command: list[str], process_tag: str, conf: Path, search_path: str) -> list[str]:
     """Return the command that starts a daemon as root; with its environment, because sudo drops it."""
     return [
