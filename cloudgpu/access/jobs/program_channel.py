@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from cloudgpu.access.ssh.connection import OPEN_CHANNEL_S
+from cloudgpu.access.ssh.connection import OPEN_CHANNEL_S, call_after
 
 if TYPE_CHECKING:
     from paramiko.channel import Channel
@@ -142,7 +142,10 @@ class ProgramChannel:
         program, self._unsent_program = self._unsent_program, b""
         self.is_timed_out = self.files_sent = is_complete = False
         try:
-            with self._timeout(timeout), self._send_in_background(program + body, chunks):
+            with (
+                contextlib.nullcontext() if timeout is None else call_after(timeout, self._give_up),
+                self._send_in_background(program + body, chunks),
+            ):
                 is_complete = self._read_answer(receive)
         except KeyboardInterrupt:
             self._interrupt()
@@ -208,23 +211,9 @@ class ProgramChannel:
         with contextlib.suppress(*_connection_errors()):
             cast("SshChannel", self._channel).send_signal("INT")
 
-    @contextlib.contextmanager
-    def _timeout(self, timeout: float | None) -> Iterator[None]:
-        if timeout is None:
-            yield
-            return
-
-        def give_up() -> None:
-            self.is_timed_out = True
-            self.close()
-
-        timer = threading.Timer(timeout, give_up)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
+    def _give_up(self) -> None:
+        self.is_timed_out = True
+        self.close()
 
 
 def _connection_errors() -> tuple[type[BaseException], ...]:

@@ -322,13 +322,8 @@ class _Walk:
 
 def _repository(top: str) -> str | None:
     """Return the top of the git repository that a directory is in, or None."""
-    directory = top
-    while not os.path.lexists(f"{directory}/.git"):
-        parent = os.path.dirname(directory)  # noqa: PTH120
-        if parent == directory:
-            return None
-        directory = parent
-    return directory
+    directories = (top, *map(str, Path(top).parents))
+    return next((directory for directory in directories if os.path.lexists(f"{directory}/.git")), None)
 
 
 def _tracked_paths(top: str) -> frozenset[str]:

@@ -175,13 +175,8 @@ class Connection:
             timed_out.set()
             close_channel(channel)
 
-        timer = threading.Timer(timeout, give_up)
-        timer.daemon = True
-        timer.start()
-        try:
+        with call_after(timeout, give_up):
             yield timed_out
-        finally:
-            timer.cancel()
 
     def _output_too_long_error(self, size: int) -> Unreachable:
         name = self.target.name
@@ -192,6 +187,18 @@ class Connection:
         return Unreachable(
             f"A command on {name} was not done after {timeout:g} seconds.", field="name", value=name, next="Try again."
         )
+
+
+@contextlib.contextmanager
+def call_after(seconds: float, function: Callable[[], object]) -> Iterator[None]:
+    """Call a function in a thread if the block takes longer than this."""
+    timer = threading.Timer(seconds, function)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def connect(target: Target, *, timeout: float, wait: float = 0) -> Connection:

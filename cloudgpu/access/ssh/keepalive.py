@@ -71,7 +71,6 @@ class Keepalive:
                 self._ping_due.set()
             if pinged_at is not None and now - pinged_at >= self._answer_timeout_s:
                 self._give_up()
-                return
         self._ended.set()
         self._ping_due.set()
 
@@ -95,5 +94,4 @@ class Keepalive:
             next=f"It may be overloaded or asleep: try again, or: cloudgpu show {name} --refresh",
         )
         self._ended.set()
-        self._ping_due.set()
         self._connection.close()

@@ -28,7 +28,13 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.instances import Address
 
 SSH_PORT = 22
-KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
+KEY_TYPES = (  # the best first
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "ssh-rsa",
+)
 
 
 def confirmed_key(file: Path, host: str, port: int) -> str | None:
@@ -50,8 +56,8 @@ def confirmed_key(file: Path, host: str, port: int) -> str | None:
         ) from error
     entries = list(_entries(lines, host.lower() if port == SSH_PORT else f"[{host.lower()}]:{port}"))
     revoked = {key for marker, key in entries if marker == "@revoked"}
-    usable = [key for marker, key in entries if not marker and key not in revoked and _type_position(key) is not None]
-    return min(usable, key=lambda key: _type_position(key) or 0, default=None)
+    usable = [key for marker, key in entries if not marker and key not in revoked]
+    return next((key for key_type in KEY_TYPES for key in usable if key.split(" ", 1)[0] == key_type), None)
 
 
 def _entries(lines: list[str], host: str) -> Iterator[tuple[str, str]]:
@@ -84,12 +90,6 @@ def _hash_matches(field: str, host: str) -> bool:
     except (ValueError, binascii.Error):
         return False
     return hmac.compare_digest(hmac.new(salt, host.encode(), hashlib.sha1).digest(), digest)
-
-
-def _type_position(key: str) -> int | None:
-    """Return the position of a key's type in KEY_TYPES, the best first; None for another type."""
-    key_type = key.split(" ", 1)[0]
-    return KEY_TYPES.index(key_type) if key_type in KEY_TYPES else None
 
 
 MAX_KEYS = 6  # as many as an OpenSSH server tries by itself

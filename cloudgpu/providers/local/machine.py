@@ -37,11 +37,6 @@ def session_environ() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
 
-async def run_on_start(layout: Layout) -> int:
-    """Run the template's script as the user, in the machine's home; return its exit status."""
-    return await _run(["/bin/sh", "-e", str(layout.on_start)], layout, layout.logs / "on_start.log", session_environ())
-
-
 class Agent:
     """Keeps the machine's agent running, and reports whether it watches the lease."""
 
@@ -193,7 +188,8 @@ class Machine:
     async def _run_on_start(self) -> None:
         if self.layout.on_start.exists():  # at every start, as on a cloud: a template's script may be run again
             self._write_on_start_status("running")
-            status = await run_on_start(self.layout)
+            command, log = ["/bin/sh", "-e", str(self.layout.on_start)], self.layout.logs / "on_start.log"
+            status = await _run(command, self.layout, log, session_environ())
             self._write_on_start_status(status)
             self.report(on_start={"status": status})
 

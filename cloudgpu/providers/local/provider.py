@@ -11,6 +11,7 @@ import importlib.util
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -52,7 +53,6 @@ from cloudgpu.providers.local.store import (
     read_machine,
     read_tags,
     request_end,
-    save,
     system_errors,
     wait_until_dead,
 )
@@ -237,7 +237,7 @@ class LocalProvider:
             "mark": marker(layout.root),
             "user": login_name(),
             "market": offer.market.value,
-            "accelerators": translate.accelerators_to_json(offer.accelerators),
+            "accelerators": [asdict(accelerator) for accelerator in offer.accelerators],
             "gpus": _requested_gpus(attempt.request.requirements),
             "launched_at": now,
             "wanted": "running",
@@ -325,7 +325,7 @@ class LocalProvider:
                 stale_file.unlink(missing_ok=True)
             record = {key: value for key, value in stored.record.items() if key not in ("ended", "asked_at")}
             boot_fields = {"wanted": "running", "boots": stored.record["boots"] + 1, "boot_at": iso(self._clock())}
-            save(layout, record | boot_fields)
+            write_json(layout.record, record | boot_fields)
             self._complete_pending(layout)
 
     def interrupt(self, id: str) -> datetime:  # noqa: A002

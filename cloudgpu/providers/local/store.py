@@ -182,7 +182,7 @@ def complete_pending(layout: Layout, now: datetime, start_timeout: timedelta, *,
     stored = read_machine(layout)
     if stored is not None and stored.record["root"] != str(layout.root):
         rewrite_paths(layout, stored.record["root"])
-        save(layout, stored.record | {"root": str(layout.root)})
+        write_json(layout.record, stored.record | {"root": str(layout.root)})
         stored = read_machine(layout)
     if stored is None:
         remove_machine(layout.root)
@@ -215,12 +215,12 @@ def _complete_running(stored: StoredMachine, now: datetime, start_timeout: timed
     record = stored.record
     if stored.is_alive:
         if record["spawned"] != record["boots"]:
-            save(stored.layout, record | {"spawned": record["boots"]})
+            write_json(stored.layout.record, record | {"spawned": record["boots"]})
         if "port" not in stored.reported and _has_passed(record["boot_at"], now, start_timeout):
             _record_death(stored, now, f"{DIED} while starting: it did not answer in time")
     elif record["spawned"] != record["boots"]:
         if spawn(stored.layout):
-            save(stored.layout, record | {"spawned": record["boots"]})
+            write_json(stored.layout.record, record | {"spawned": record["boots"]})
     else:
         _record_death(stored, now, _cause_of_death(stored))
 
@@ -261,15 +261,10 @@ def _has_passed(since: str, now: datetime, duration: timedelta) -> bool:
     return not timedelta(0) <= now - from_iso(since) < duration
 
 
-def save(layout: Layout, record: dict[str, Any]) -> None:
-    """Write the machine's record."""
-    write_json(layout.record, record)
-
-
 def save_end(layout: Layout, record: dict[str, Any]) -> None:
     """Write the record of a machine that ends; on a full disk, over the old one in place."""
     try:
-        save(layout, record)
+        write_json(layout.record, record)
     except OSError as error:
         if error.errno not in _DISK_FULL_ERRORS:
             raise

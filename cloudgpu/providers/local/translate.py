@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, Address, Instance, State
 from cloudgpu.core.model.offers import Accelerator, Market
@@ -122,16 +122,3 @@ def to_caller_time(instance: Instance, clock_ahead: timedelta) -> Instance:
     launched_at, since, last_active = (at if at is None else at - clock_ahead for at in times)
     tags = shift_tags(instance.tags, -clock_ahead)
     return replace(instance, tags=tags, launched_at=launched_at, since=since, last_active=last_active)
-
-
-def accelerators_to_json(accelerators: Sequence[Accelerator]) -> list[dict[str, Any]]:
-    """Return accelerators as a record keeps them."""
-    return [
-        {
-            "name": accelerator.name,
-            "count": accelerator.count,
-            "memory_gib": accelerator.memory_gib,
-            "share": accelerator.share,
-        }
-        for accelerator in accelerators
-    ]

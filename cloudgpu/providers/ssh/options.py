@@ -146,10 +146,6 @@ def _number(field: str, value: object) -> Decimal:
     return Decimal(str(value))
 
 
-def _memory(field: str, value: object) -> float:
-    return float(_number(field, value))
-
-
 def _positive_integer(field: str, value: object, maximum: int) -> int:
     if type(value) is not int or not 1 <= value <= maximum:
         raise _error(
@@ -169,7 +165,7 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "python": _word,
     "gpu": _word,
     "gpu_count": lambda field, value: _positive_integer(field, value, 1024),
-    "gpu_memory_gib": _memory,
+    "gpu_memory_gib": lambda field, value: float(_number(field, value)),
     "watts": _number,
     "usd_per_kwh": _number,
     "usd_per_gpu_hour": _number,
