@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 READ_BYTES = 64 * 1024  # the most that every OpenSSH server answers at once
 WRITE_BYTES = 128 * 1024  # half of what every OpenSSH server accepts
 READ_AHEAD_REQUESTS = 256  # read requests in flight; paramiko checks every 10 ms whether it may send more
+LATEST_TIME_S = 2**32 - 1  # since 1970: SFTP 3 has no later time, and none before 1970
 PERMISSION_BITS = 0o777  # bits that are copied: not set-uid and the like
 MISSING_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
@@ -201,7 +202,8 @@ class MachineFiles:
     def set_attributes(self, path: str, like: Entry) -> None:
         """See `Endpoint`."""
         self.sftp.chmod(path, like.mode)
-        self.sftp.utime(path, (like.mtime, like.mtime))
+        mtime = min(max(like.mtime, 0), LATEST_TIME_S)
+        self.sftp.utime(path, (mtime, mtime))
 
     def rename(self, path: str, final: str) -> None:
         """See `Endpoint`."""

@@ -70,6 +70,15 @@ def test_a_file_keeps_content_permissions_and_time(move, sides, upload):
     assert tree(target)["run.sh"] == (b"echo \x00\xff", 0o741, 1_000_000_000)
 
 
+@pytest.mark.parametrize(("mtime", "arrives"), [(-86400, 0), (2**32 + 5, 2**32 - 1)])
+def test_a_time_that_sftp_cannot_say_arrives_as_the_nearest_one(move, sides, mtime, arrives):
+    source, target = sides(True)
+    (source / "old").write_bytes(b"1")
+    os.utime(source / "old", (mtime, mtime))
+    assert move("old", "old", True).files == 1
+    assert (target / "old").stat().st_mtime == arrives
+
+
 @BOTH_WAYS
 def test_a_tree_arrives_whole_with_permissions_and_times(move, sides, upload):
     source, target = sides(upload)
