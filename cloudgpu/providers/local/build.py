@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pwd
+import re
 import shlex
 import subprocess
 import sys
@@ -71,8 +72,11 @@ def rewrite_paths(layout: Layout, old_root: str) -> None:
     profiles = (layout.home / name for name in PROFILES)
     for file in (layout.agent / "agent.json", *profiles, _kernel_file(layout)):
         with contextlib.suppress(FileNotFoundError):
-            text = file.read_text(encoding="utf-8")
-            new_text = text.replace(new_root, old_root).replace(old_root, new_root)  # a second time changes nothing
+            text = new_text = file.read_text(encoding="utf-8")
+            for old, new in ((old_root, new_root), (json.dumps(old_root)[1:-1], json.dumps(new_root)[1:-1])):
+                # One path may be a part of the other one. A second time changes nothing.
+                roots = "|".join(map(re.escape, sorted((old, new), key=len, reverse=True)))
+                new_text = re.sub(roots, lambda _match, new=new: new, new_text)  # type: ignore[misc]
             if new_text != text:
                 write_file(file, new_text, file.stat().st_mode & 0o777)
 

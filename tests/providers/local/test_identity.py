@@ -18,6 +18,7 @@ from cloudgpu.agent import program
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.values.times import from_epoch
 from cloudgpu.errors import InstanceNotFound, ProviderUnavailable, StopUnproved
+from cloudgpu.providers.local.build import rewrite_paths
 from cloudgpu.providers.local.layout import Layout
 from cloudgpu.providers.local.machine import MAX_DEATHS, Agent
 from cloudgpu.providers.local.processes import wait_for
@@ -249,3 +250,19 @@ def test_an_agent_whose_log_cannot_be_opened_does_not_count_as_one_that_watches_
     monkeypatch.setattr(asyncio, "sleep", pause)
     asyncio.run(agent.keep_running())
     assert watched == [True, True, False]
+
+
+@pytest.mark.parametrize("name", ["josé", "ann"])
+@pytest.mark.parametrize("is_longer", [True, False])
+def test_the_files_of_a_machine_name_where_its_directory_was_moved_to(tmp_path, name, is_longer):
+    layout = Layout(tmp_path / name / "i-1")
+    new = str(layout.root)
+    old = f"/mnt{new}" if is_longer else "/" + new.split("/", 2)[2]  # one path is a part of the other one
+    layout.agent.mkdir(parents=True)
+    settings, profile = layout.agent / "agent.json", layout.home / ".profile"
+    settings.write_text(json.dumps({"root": f"{old}/home"}))
+    profile.write_text(f"PATH={old}/python/bin\n")
+    for _ in range(2):  # as after a kill in between
+        rewrite_paths(layout, old)
+        assert json.loads(settings.read_text()) == {"root": f"{new}/home"}
+        assert profile.read_text() == f"PATH={new}/python/bin\n"
