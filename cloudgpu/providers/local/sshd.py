@@ -118,9 +118,7 @@ class Child:
         self.terminal = master
         _set_size(master, self.process.term_size)
         try:
-            await self._spawn(
-                (slave, slave, slave), {"TERM": self.process.term_type or "dumb", "SSH_TTY": os.ttyname(slave)}
-            )
+            await self._spawn((slave,) * 3, {"TERM": self.process.term_type or "dumb", "SSH_TTY": os.ttyname(slave)})
         finally:
             os.close(slave)
         os.set_blocking(master, False)
@@ -128,22 +126,26 @@ class Child:
         self._pump(_pump_output(master, self.process.stdout))
 
     async def _start_with_pipes(self) -> None:
-        stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
-        self._own_fds += [stdin[1], stdout[0], stderr[0]]
+        child_fds: list[int] = []
         try:
-            await self._spawn((stdin[0], stdout[1], stderr[1]), {})
+            for own_end in (1, 0, 0):  # of its standard input we have the end to write to
+                pipe = os.pipe()
+                self._own_fds.append(pipe[own_end])
+                child_fds.append(pipe[1 - own_end])
+            await self._spawn(child_fds, {})
         finally:
-            for child_fd in (stdin[0], stdout[1], stderr[1]):
+            for child_fd in child_fds:
                 os.close(child_fd)
         for own_fd in self._own_fds:
             os.set_blocking(own_fd, False)
             _enlarge_pipe(own_fd)
-        self._own_fds.remove(stdin[1])
-        self._pump(_pump_input(self.process.stdin, stdin[1]))
-        self._pump(_pump_output(stdout[0], self.process.stdout))
-        self._pump(_pump_output(stderr[0], self.process.stderr))
+        stdin, stdout, stderr = self._own_fds
+        self._own_fds.remove(stdin)
+        self._pump(_pump_input(self.process.stdin, stdin))
+        self._pump(_pump_output(stdout, self.process.stdout))
+        self._pump(_pump_output(stderr, self.process.stderr))
 
-    async def _spawn(self, streams: tuple[int, int, int], extra_environ: Mapping[str, str]) -> None:
+    async def _spawn(self, streams: Sequence[int], extra_environ: Mapping[str, str]) -> None:
         """Start the command; `streams` are the descriptors of its standard input, output and error."""
         shell, command = self.settings.shell, self.process.command
         argv = [shell, "-c", command] if command is not None else [f"-{os.path.basename(shell)}"]  # noqa: PTH119
@@ -386,7 +388,7 @@ def _keys_in_home(home: Path) -> set[bytes]:
     keys = set()
     with contextlib.suppress(OSError):
         for line in (home / ".ssh" / "authorized_keys").read_text(errors="replace").splitlines():
-            if line.startswith(("ssh-", "ecdsa-")):
+            if line.startswith(("ssh-", "ecdsa-", "sk-")):
                 with contextlib.suppress(asyncssh.KeyImportError):
                     keys.add(asyncssh.import_public_key(line).public_data)
     return keys

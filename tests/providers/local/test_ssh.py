@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import io
 import os
+import resource
+import struct
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
+import asyncssh
 import paramiko
 import psutil
 import pytest
 
 from cloudgpu.core.model.instances import State
 from cloudgpu.providers.local.processes import wait_for
+from cloudgpu.providers.local.sshd import Child, SessionSettings, _Server
 from cloudgpu.testing.helpers import new_host_key
 from tests.providers.local.cloud import PATIENCE_S, needs_rsync, needs_ssh, now, processes_under
 
@@ -292,3 +298,36 @@ def _words(process):
         return process.cmdline()
     except psutil.NoSuchProcess:  # it has ended since it was listed
         return []
+
+
+def test_a_session_that_finds_no_descriptor_free_keeps_none(tmp_path):
+    settings = SessionSettings("ann", tmp_path, {}, "/bin/sh", lambda: None)
+
+    async def left_open():
+        limits, before = resource.getrlimit(resource.RLIMIT_NOFILE), open_descriptors()
+        free = [number for number in range(len(before) + 5) if number not in before]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free[4] + 1, limits[1]))  # two pipes and a half
+        try:
+            with pytest.raises(OSError, match="Too many open files"):
+                await Child.start(SimpleNamespace(term_type=None), settings)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        return open_descriptors() - before
+
+    assert asyncio.run(left_open()) == set()
+
+
+def open_descriptors():
+    paths = list(Path("/proc/self/fd").iterdir())  # that of this listing, too, which is closed by now
+    return {int(path.name) for path in paths if path.exists()}
+
+
+def test_a_key_on_a_security_key_that_was_let_in_may_log_in(tmp_path):
+    kind = b"sk-ssh-ed25519@openssh.com"
+    blob = b"".join(struct.pack(">I", len(part)) + part for part in (kind, bytes(32), b"ssh:"))
+    line = f"{kind.decode()} {base64.b64encode(blob).decode()} ann"
+    (tmp_path / ".ssh").mkdir()
+    server = _Server(SessionSettings("ann", tmp_path, {}, "/bin/sh", lambda: None), frozenset())
+    assert not server.validate_public_key("ann", asyncssh.import_public_key(line))
+    (tmp_path / ".ssh" / "authorized_keys").write_text(f"{line}\n")
+    assert server.validate_public_key("ann", asyncssh.import_public_key(line))
