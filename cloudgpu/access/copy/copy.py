@@ -118,7 +118,6 @@ def _remote_path(text: str, field: str) -> str:
 MAX_PARALLEL_FILES = 4  # files copied at once: each costs several round trips, whatever its size
 CHUNK_BYTES = 256 * 1024
 CLEANUP_S = 0.5  # to remove part files after Ctrl-C
-GROUP_AND_OTHERS = 0o077  # permission bits of everybody but the owner
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -355,12 +354,11 @@ class _Transfer:
 
     def _copy_content(self, source: Endpoint, target: Endpoint, item: Item, part_path: str) -> int:
         byte_count = 0
-        private = item.entry.mode & GROUP_AND_OTHERS == 0
         with (
             explain_path_errors(source, item.source, "read"),
             source.read(item.source, item.entry.size) as reader,
             explain_path_errors(target, item.target, "written"),
-            target.write(part_path, private=private) as writer,
+            target.write(part_path) as writer,
         ):
             while not self._stopped.is_set() and (data := _read(source, item, reader)):
                 writer.write(data)

@@ -64,11 +64,8 @@ class Endpoint(Protocol):
     def read(self, path: str, size: int) -> contextlib.AbstractContextManager[IO[bytes]]:
         """Open a file of about `size` bytes to read all of it."""
 
-    def write(self, path: str, *, private: bool) -> contextlib.AbstractContextManager[IO[bytes]]:
-        """Open a file to overwrite.
-
-        `private`: nobody else can read it at any moment, also not who had opened what was there.
-        """
+    def write(self, path: str) -> contextlib.AbstractContextManager[IO[bytes]]:
+        """Create a file, in place of one that was there, which nobody else can open until it gets its permissions."""
 
     def make_directory(self, path: str) -> None:
         """Make one directory."""
@@ -117,13 +114,10 @@ class LocalFiles:
             yield file
 
     @contextlib.contextmanager
-    def write(self, path: str, *, private: bool) -> Iterator[IO[bytes]]:
+    def write(self, path: str) -> Iterator[IO[bytes]]:
         """See `Endpoint`."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        if private:
-            Path(path).unlink(missing_ok=True)  # others may have opened it
-            flags |= os.O_EXCL
-        with os.fdopen(os.open(path, flags, 0o600 if private else 0o666), "wb") as file:
+        Path(path).unlink(missing_ok=True)  # others may have opened it
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             yield file
 
     def make_directory(self, path: str) -> None:
@@ -188,9 +182,9 @@ class MachineFiles:
             yield cast("IO[bytes]", file)
 
     @contextlib.contextmanager
-    def write(self, path: str, *, private: bool) -> Iterator[IO[bytes]]:
+    def write(self, path: str) -> Iterator[IO[bytes]]:
         """See `Endpoint`."""
-        with _replace_by_private(self.sftp, path) if private else self.sftp.open(path, "wb") as file:
+        with _replace_by_private(self.sftp, path) as file:
             file.MAX_REQUEST_SIZE = WRITE_BYTES
             file.set_pipelined(True)  # do not wait for an answer before the end
             yield cast("IO[bytes]", file)

@@ -70,6 +70,21 @@ def test_a_file_keeps_content_permissions_and_time(move, sides, upload):
     assert tree(target)["run.sh"] == (b"echo \x00\xff", 0o741, 1_000_000_000)
 
 
+@BOTH_WAYS
+def test_a_file_that_is_being_copied_can_be_opened_by_its_owner_alone(move, sides, upload):
+    source, target = sides(upload)
+    (source / "shared").write_bytes(b"1")
+    (source / "shared").chmod(0o640)
+    modes = []
+
+    def look(done, total):
+        modes.extend(part.stat().st_mode & 0o777 for part in parts(target))
+
+    move("shared", "shared", upload, progress=look)
+    assert modes == [0o600]
+    assert (target / "shared").stat().st_mode & 0o777 == 0o640
+
+
 @pytest.mark.parametrize(("mtime", "arrives"), [(-86400, 0), (2**32 + 5, 2**32 - 1)])
 def test_a_time_that_sftp_cannot_say_arrives_as_the_nearest_one(move, sides, mtime, arrives):
     source, target = sides(True)
@@ -418,7 +433,7 @@ def test_a_private_file_on_a_machine_is_private_from_the_moment_it_is_made(conne
     path = server.home / "key"
     with connection.sftp() as sftp:
         sftp.__class__ = Spy
-        with MachineFiles("box", sftp).write(str(path), private=True) as writer:
+        with MachineFiles("box", sftp).write(str(path)) as writer:
             writer.write(b"secret")
     assert opened == [0o600], "permissions set afterwards come too late"
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"secret", 0o600)
