@@ -274,7 +274,7 @@ def test_a_watcher_may_what_launching_does_but_for_what_is_listed():
 
 
 def test_doctor_asks_for_what_the_document_of_launching_has():
-    assert {one.name for one in ACTIONS} == granted("gcp-launch")
+    assert {one.action for one in ACTIONS} == granted("gcp-launch")
 
 
 def test_a_document_of_fewer_uses_grants_nothing_that_launching_does_not():

@@ -31,37 +31,23 @@ def _timer_role_findings(aws: Aws) -> Sequence[AccountFinding]:
     AWS checks the trust policy when a timer is set, and what the role may do not at all. A role that is changed or
     deleted leaves all timers without effect.
     """
-    arn, setting = aws.options.timer_role, f"accounts.{aws.account}.timer_role"
+    arn, remedy = aws.options.timer_role, "Run: cloudgpu init aws"
     if not arn:
         return []
-    is_ours, remedy = arn.rpartition("/")[2] == roles.TIMER_ROLE_NAME, "Run: cloudgpu init aws"
+    is_ours = arn.rpartition("/")[2] == roles.TIMER_ROLE_NAME
     try:
-        exists, is_ok = roles.schedules_may_assume(aws, arn)
-        rights = roles.timer_rights(aws, arn) if is_ok else {}
+        is_ok, clause = roles.timer_role_state(aws, arn)
     except CloudgpuError as error:
         message = f"whether timers in the cloud can act is not known: {error.message}"
         remedy = f"{error.next or 'Run it again.'} cloudgpu init aws sets its own role right."
         if isinstance(error, AuthFailed) and not is_ours:
-            remedy = f"{remedy} cloudgpu's policies allow to read {roles.TIMER_ROLE_NAME} alone: add {arn} to them."
+            remedy += f" cloudgpu's policies allow to read {roles.TIMER_ROLE_NAME} alone: add {arn} to them."
         return [AccountFinding(TIMER_ROLE_FINDING, is_ok=None, message=message, next=remedy)]
-    denied = [action for action, allowed in rights.items() if allowed is False]
-    if not exists:
-        is_ok, message = False, f"the role that {setting} names is not there, so no timer in the cloud ends a machine"
-    elif is_ok is None:
-        message = f"only AWS can tell whether its scheduler may assume the role that {setting} names"
-    elif not is_ok:
-        message = (
-            f"AWS's scheduler may not assume the role that {setting} names, so no timer in the cloud ends a machine"
-        )
-    elif denied:
-        is_ok, message = False, f"the role that {setting} names may not do {' and '.join(denied)}, as timers have to"
-        remedy += ". If that does not help: a boundary of the role, or a policy of the organisation, denies it"
-    elif None in rights.values():
-        is_ok, message = None, f"only AWS can tell whether the role that {setting} names may stop and end machines"
-    else:
-        remedy, message = "", "AWS's scheduler may act under it, and it may stop and end machines of cloudgpu"
-    if exists and not is_ok and not is_ours:
+    if is_ok:
+        remedy = ""
+    elif clause != roles.NO_ROLE and not is_ours:
         remedy = "Correct its policies (docs/timer.md), or use another role: cloudgpu init aws"
+    message = f"the role that accounts.{aws.account}.timer_role names {clause}"
     return [AccountFinding(TIMER_ROLE_FINDING, is_ok=is_ok, message=message, next=remedy)]
 
 

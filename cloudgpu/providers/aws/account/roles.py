@@ -7,7 +7,7 @@ is somebody else's: it is never changed or removed.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -23,6 +23,8 @@ MAX_READS = 20  # a second apart, until IAM shows what was just created
 ROLE, TRUST, POLICY, PROFILE = "IAM role", "trust policy of the role", "policy of the role", "instance profile"
 MACHINE_ROLE_NAME, TIMER_ROLE_NAME = "cloudgpu-machine", "cloudgpu-timer"  # the names of roles and what belongs to them
 TIMER_ACTIONS = ("ec2:StopInstances", "ec2:TerminateInstances")  # what the role of timers is for
+_NO_TIMER = "so no timer in the cloud ends a machine"
+NO_ROLE = f"is not there, {_NO_TIMER}"
 _DESCRIPTIONS = {
     MACHINE_ROLE_NAME: "Lets a GPU machine write its own cloudgpu-last-active tag, and nothing else",
     TIMER_ROLE_NAME: "Lets EventBridge Scheduler stop and end machines that bear a cloudgpu-id, and nothing else",
@@ -287,37 +289,49 @@ def timer_trust(account_id: str, partition: str) -> dict[str, Any]:
     return _trust_policy({"Service": "scheduler.amazonaws.com"}, Condition=condition)
 
 
-def schedules_may_assume(aws: Aws, arn: str) -> tuple[bool, bool | None]:
-    """Return whether the role `arn` is there, and whether its trust policy lets schedules of our group assume it.
+def timer_role_state(aws: Aws, arn: str) -> tuple[bool | None, str]:
+    """Return whether AWS's scheduler can end machines by the role `arn`, and a clause that says so or why not.
 
-    None: only AWS can evaluate that. One call. Raises AuthFailed where this credential may not read the role.
+    None: only AWS can evaluate that. Two calls. Raises AuthFailed where this credential may not read the role.
     """
     role = _role(aws, arn.rpartition("/")[2])
     if role is None or role["Arn"] != arn:
-        return False, False
+        return False, NO_ROLE
+    may_assume = _schedules_may_assume(arn, _trust(role))
+    if may_assume is None:
+        return None, "has a trust policy that only AWS can evaluate"
+    if not may_assume:
+        return False, f"cannot be assumed by AWS's scheduler, {_NO_TIMER}"
+    rights = _timer_rights(aws, arn)
+    if denied := [action for action in TIMER_ACTIONS if rights.get(action) is False]:
+        return False, f"may not do {' and '.join(denied)}, by its policies, its boundary or the organisation's"
+    if not all(map(rights.get, TIMER_ACTIONS)):
+        return None, "has policies that only AWS can evaluate"
+    return True, "lets AWS's scheduler stop and end machines of cloudgpu"
+
+
+def _schedules_may_assume(arn: str, trust: Mapping[str, Any]) -> bool | None:
+    """Return whether the trust policy of the role `arn` lets schedules of our group assume it; None: not known."""
     (expected,) = timer_trust(arn.split(":")[4], _partition(arn))["Statement"]
-    known_conditions = set(_conditions(expected))
-    statements = _listed(_trust(role).get("Statement", []))
+    known_conditions, statements = _conditions(expected), _listed(trust.get("Statement", []))
     allowing = [one for one in statements if one.get("Effect") == "Allow" and _names_scheduler(one)]
     if not allowing and not any(_may_name_everybody(one) for one in statements):
-        return True, False
+        return False
     has_deny = any(one.get("Effect") == "Deny" for one in statements)
-    return True, True if not has_deny and any(set(_conditions(one)) <= known_conditions for one in allowing) else None
+    return True if not has_deny and any(_conditions(one) <= known_conditions for one in allowing) else None
 
 
-def timer_rights(aws: Aws, arn: str) -> dict[str, bool | None]:
+def _timer_rights(aws: Aws, arn: str) -> dict[str, bool | None]:
     """Return which of TIMER_ACTIONS the role `arn` may do to a machine of cloudgpu; None: only AWS can evaluate that.
 
     IAM's policy simulator evaluates all policies of the role, its permissions boundary and those of the organisation.
-    One call. Raises AuthFailed where this credential may not ask it.
     """
     _, partition, _, _, account_id, _ = arn.split(":")
     machine_arn = f"arn:{partition}:ec2:{aws.options.home_region}:{account_id}:instance/i-0123456789abcdef0"
     tag = {"ContextKeyName": f"aws:ResourceTag/{TAG_ID}", "ContextKeyValues": ["cg-1"], "ContextKeyType": "string"}
     named: dict[str, Any] = {"PolicySourceArn": arn, "ActionNames": list(TIMER_ACTIONS), "ResourceArns": [machine_arn]}
     results = _call_iam(aws, "SimulatePrincipalPolicy", **named, ContextEntries=[tag])["EvaluationResults"]
-    decisions = {one["EvalActionName"]: _decision(one) for one in results}
-    return {action: decisions.get(action) for action in TIMER_ACTIONS}
+    return {one["EvalActionName"]: _decision(one) for one in results}
 
 
 def _decision(result: Mapping[str, Any]) -> bool | None:
@@ -351,11 +365,12 @@ def _covers_assume_role(actions: Any) -> bool:
     return any(fnmatchcase("sts:assumerole", str(pattern).casefold()) for pattern in _listed(actions))
 
 
-def _conditions(statement: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield the conditions of a statement: operator, key, and the values as text."""
-    for operator, values_by_key in statement.get("Condition", {}).items():
-        for key, values in values_by_key.items():
-            yield operator, key, json.dumps(_normal_form(values))
+def _conditions(statement: Mapping[str, Any]) -> set[tuple[str, str, str]]:
+    """Return the conditions of a statement: operator, key, and the values as text."""
+    conditions = statement.get("Condition", {}).items()
+    return {
+        (operator, key, json.dumps(_normal_form(values))) for operator, of in conditions for key, values in of.items()
+    }
 
 
 def _listed(value: Any) -> list[Any]:

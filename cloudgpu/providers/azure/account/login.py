@@ -15,6 +15,23 @@ ENDPOINT = "CLOUDGPU_AZURE_ENDPOINT"
 _CHASSIS_TAG_FILE, _AZURE_CHASSIS_TAG = Path("/sys/class/dmi/id/chassis_asset_tag"), "7783-7084-3265-9085-8269-3286-77"
 # Only Entra ID knows when a client secret expires (after two years at most, if the portal made it).
 _UNKNOWN_EXPIRY = "its end is known to Entra ID alone"
+_SERVICE_PRINCIPAL = ("AZURE_TENANT_ID", "AZURE_CLIENT_ID")
+# The logins that the environment names, in the order in which they are tried: its variables, what it is, and whether it
+# lasts.
+_LOGINS_BY_ENVIRONMENT: tuple[tuple[tuple[str, ...], str, bool | None], ...] = (
+    (
+        (*_SERVICE_PRINCIPAL, "AZURE_CLIENT_SECRET"),
+        f"a service principal with a secret in the environment; {_UNKNOWN_EXPIRY}",
+        None,
+    ),
+    (
+        (*_SERVICE_PRINCIPAL, "AZURE_CLIENT_CERTIFICATE_PATH"),
+        "a service principal with a certificate; it says itself when it ends",
+        None,
+    ),
+    ((*_SERVICE_PRINCIPAL, "AZURE_FEDERATED_TOKEN_FILE"), "a workload's identity, renewed by itself", True),
+    *(((name,), "the managed identity of this machine, renewed by itself", True) for name in IDENTITY_VARIABLES),
+)
 _CLI_FOLDER_VARIABLE = "AZURE_CONFIG_DIR"  # where the Azure CLI keeps its login; ~/.azure without it
 
 
@@ -23,10 +40,10 @@ def login(azure: Azure) -> Login:
 
     The order is DefaultAzureCredential's: the environment, workload and managed identity, the Azure CLI's login.
     """
-    if azure.endpoint is not None and not os.environ.get(AUTHORITY_VARIABLE) and _managed_identity_login() is None:
+    if azure.endpoint is not None and not any(map(os.environ.get, (AUTHORITY_VARIABLE, *IDENTITY_VARIABLES))):
         description = f"none: the server that {ENDPOINT} names is sent no credential that was found by default"
         return Login(description, None, lasts=True)
-    known_login = _environment_login() or _managed_identity_login() or _cli_login() or _azure_machine_login()
+    known_login = _environment_login() or _cli_login() or _azure_machine_login()
     if known_login is not None:
         return known_login
     raise AuthFailed(
@@ -48,22 +65,9 @@ def _azure_machine_login() -> Login | None:
 
 
 def _environment_login() -> Login | None:
-    """Return a service principal of the environment; None where its three variables are not all there."""
-    if not (os.environ.get("AZURE_TENANT_ID") and os.environ.get("AZURE_CLIENT_ID")):
-        return None
-    if os.environ.get("AZURE_CLIENT_SECRET"):
-        return Login(f"a service principal with a secret in the environment; {_UNKNOWN_EXPIRY}", None, lasts=None)
-    if os.environ.get("AZURE_CLIENT_CERTIFICATE_PATH"):
-        return Login("a service principal with a certificate; it says itself when it ends", None, lasts=None)
-    if os.environ.get("AZURE_FEDERATED_TOKEN_FILE"):
-        return Login("a workload's identity, renewed by itself", None, lasts=True)
-    return None
-
-
-def _managed_identity_login() -> Login | None:
-    if any(os.environ.get(name) for name in IDENTITY_VARIABLES):
-        return Login("the managed identity of this machine, renewed by itself", None, lasts=True)
-    return None
+    """Return the login that the environment names; None where the variables of none are all there."""
+    found = ((text, lasts) for names, text, lasts in _LOGINS_BY_ENVIRONMENT if all(map(os.environ.get, names)))
+    return next((Login(text, None, lasts) for text, lasts in found), None)
 
 
 def _cli_login() -> Login | None:

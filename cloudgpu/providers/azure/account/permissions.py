@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from cloudgpu.core.model.account import Permission
@@ -20,19 +20,10 @@ _COMPUTE, _NETWORK, _RESOURCES = "Microsoft.Compute", "Microsoft.Network", "Micr
 _AUTHORIZATION, _SCHEDULE = "Microsoft.Authorization", "Microsoft.ComputeSchedule/locations"
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """An action; `used_for` completes "needed to ...". `needed`: nothing can be launched or ended without it."""
-
-    action: str
-    used_for: str
-    needed: bool = True
-
-
-def _probes_of(provider: str, actions_by_use: dict[str, str], *, needed: bool = True) -> tuple[Probe, ...]:
-    """Return the probes of one resource provider, from the actions without its name, by what they are used for."""
+def _probes_of(provider: str, actions_by_use: dict[str, str], *, needed: bool = True) -> tuple[Permission, ...]:
+    """Return the actions at one resource provider, from their names without its own, by what they are used for."""
     return tuple(
-        Probe(f"{provider}/{action}", used_for, needed)
+        Permission(f"{provider}/{action}", None, used_for, needed=needed)
         for used_for, actions in actions_by_use.items()
         for action in actions.split()
     )
@@ -111,7 +102,12 @@ def permissions(azure: Azure, region: str | None = None) -> Sequence[Permission]
     if region is not None:
         check_region(azure, region)
     role_rights = rights(azure)
-    return [_permission(probe, role_rights) for probe in PROBES]
+    verdicts = {probe: allows(role_rights, probe.action) for probe in PROBES}
+    reason = "it is allowed under a condition that only Azure can evaluate"
+    return [
+        replace(probe, allowed=allowed, unknown_reason=reason if allowed is None else "")
+        for probe, allowed in verdicts.items()
+    ]
 
 
 def rights(azure: Azure) -> list[Rights]:
@@ -135,15 +131,6 @@ def allows(rights: Iterable[Rights], action: str) -> bool | None:
 
 
 def _lists_action(entry: Rights, key: str, action: str) -> bool:
-    return any(_matches(str(pattern), action) for pattern in entry.get(key) or ())
-
-
-def _matches(pattern: str, action: str) -> bool:
-    """Say whether a pattern names an action: `*` stands for any text, and case does not matter."""
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), action, re.IGNORECASE) is not None
-
-
-def _permission(probe: Probe, rights: Sequence[Rights]) -> Permission:
-    allowed = allows(rights, probe.action)
-    message = "it is allowed under a condition that only Azure can evaluate" if allowed is None else ""
-    return Permission(probe.action, allowed, probe.used_for, message, needed=probe.needed)
+    """Say whether one of an entry's patterns names an action: `*` stands for any text, and case does not matter."""
+    patterns = (".*".join(map(re.escape, str(pattern).split("*"))) for pattern in entry.get(key) or ())
+    return any(re.fullmatch(pattern, action, re.IGNORECASE) for pattern in patterns)

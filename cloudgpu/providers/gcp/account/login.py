@@ -7,7 +7,6 @@ log in again where the organisation limits sessions (https://cloud.google.com/do
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 from cloudgpu.providers.account_abilities import Login
@@ -25,15 +24,19 @@ def login(gcp: Gcp) -> Login:
 
 def _login_of(credentials: Any) -> Login:
     module = type(credentials).__module__.removeprefix("google.")
-    describe = next((describe for name, describe in _DESCRIBE_BY_MODULE.items() if module.endswith(name)), None)
-    return describe(credentials) if describe else Login(f"a credential of the kind {module}", None, lasts=None)
+    if module.endswith("oauth2.credentials"):
+        return _user_login(credentials)
+    if module.endswith("auth.impersonated_credentials"):
+        return _impersonated_login(credentials)
+    unknown_kind = f"a credential of the kind {module}", None
+    text, lasts = next((kind for name, kind in _KINDS.items() if module.endswith(name)), unknown_kind)
+    service_account = getattr(credentials, "service_account_email", None)
+    if service_account in ("default", None):
+        service_account = "the service account"
+    return Login(text.format(service_account=service_account, source=_source_text()), None, lasts=lasts)
 
 
-def _key_file(credentials: Any) -> Login:
-    return Login(f"a key file of {credentials.service_account_email} ({_source_text()})", None, lasts=True)
-
-
-def _user(credentials: Any) -> Login:
+def _user_login(credentials: Any) -> Login:
     account_text = f" of {credentials.account}" if getattr(credentials, "account", "") else ""
     if not credentials.refresh_token:
         return Login(f"a token{account_text} that nobody renews", None, lasts=False)
@@ -41,44 +44,27 @@ def _user(credentials: Any) -> Login:
     return Login(f"a login{account_text} by gcloud ({_source_text()}): {message}", None, lasts=None)
 
 
-def _impersonated(credentials: Any) -> Login:
+def _impersonated_login(credentials: Any) -> Login:
     source = getattr(credentials, "_source_credentials", None)  # it has no public name in google-auth
     source_login = _login_of(source) if source is not None else Login("another credential", None, lasts=None)
-    return Login(
-        f"{credentials.service_account_email}, taken on with {source_login.what}",
-        source_login.until,
-        lasts=source_login.lasts,
-    )
-
-
-def _machine(credentials: Any) -> Login:
-    service_account = credentials.service_account_email
-    account_text = "the service account" if service_account in ("default", None) else service_account
-    return Login(f"{account_text} of this machine, renewed by itself", None, lasts=True)
-
-
-def _federated(_credentials: Any) -> Login:
-    return Login(
-        f"an identity of another provider ({_source_text()}), renewed as long as that one vouches", None, lasts=None
-    )
-
-
-def _workforce(_credentials: Any) -> Login:
-    return Login(f"a login of a workforce pool ({_source_text()}), which ends with its session", None, lasts=False)
+    description = f"{credentials.service_account_email}, taken on with {source_login.what}"
+    return Login(description, source_login.until, lasts=source_login.lasts)
 
 
 def _source_text() -> str:
     return KEY_FILE if os.environ.get(KEY_FILE) else "application default credentials"
 
 
-# What describes a credential, by the end of the name of its module in google-auth.
-_DESCRIBE_BY_MODULE: dict[str, Callable[[Any], Login]] = {
-    "auth.impersonated_credentials": _impersonated,
-    "oauth2.service_account": _key_file,
-    "oauth2.credentials": _user,
-    "auth.compute_engine.credentials": _machine,
-    "auth.external_account_authorized_user": _workforce,
-    "auth.identity_pool": _federated,
-    "auth.pluggable": _federated,
-    "auth.aws": _federated,
+_FEDERATED = "an identity of another provider ({source}), renewed as long as that one vouches", None
+# What a credential is and whether it lasts, by the end of the name of its module in google-auth.
+_KINDS: dict[str, tuple[str, bool | None]] = {
+    "oauth2.service_account": ("a key file of {service_account} ({source})", True),
+    "auth.compute_engine.credentials": ("{service_account} of this machine, renewed by itself", True),
+    "auth.external_account_authorized_user": (
+        "a login of a workforce pool ({source}), which ends with its session",
+        False,
+    ),
+    "auth.identity_pool": _FEDERATED,
+    "auth.pluggable": _FEDERATED,
+    "auth.aws": _FEDERATED,
 }

@@ -11,7 +11,7 @@ call is halved until that one is alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from cloudgpu.core.model.account import Permission
@@ -22,75 +22,70 @@ from cloudgpu.providers.gcp.market.availability import check_region
 from cloudgpu.providers.shared.calls import count_request
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
-    """A permission; `used_for` completes "needed to ...". `needed`: nothing can be launched or ended without it."""
-
-    name: str
-    used_for: str
-    needed: bool = True
+def _action(name: str, used_for: str) -> Permission:
+    return Permission(name, None, used_for)
 
 
-def _optional_action(name: str, used_for: str) -> Action:
-    return Action(name, used_for, needed=False)
+def _optional_action(name: str, used_for: str) -> Permission:
+    return Permission(name, None, used_for, needed=False)
 
 
 ACT_AS = "iam.serviceAccounts.actAs"
 ACTIONS = (
-    Action("compute.instances.create", "launch machines"),
-    Action("compute.instances.delete", "end machines"),
-    Action("compute.instances.get", "see a machine"),
-    Action("compute.instances.list", "see machines"),
-    Action("compute.instances.setLabels", "tag machines, extend and hold a lease"),
-    Action("compute.instances.setMetadata", "give machines their keys, and tell them of their lease"),
-    Action("compute.instances.setTags", "let SSH in from the caller alone"),
-    Action("compute.instances.start", "start machines"),
-    Action("compute.instances.stop", "stop machines"),
-    Action("compute.instances.setScheduling", "set the timer of a stopped machine again"),
+    _action("compute.instances.create", "launch machines"),
+    _action("compute.instances.delete", "end machines"),
+    _action("compute.instances.get", "see a machine"),
+    _action("compute.instances.list", "see machines"),
+    _action("compute.instances.setLabels", "tag machines, extend and hold a lease"),
+    _action("compute.instances.setMetadata", "give machines their keys, and tell them of their lease"),
+    _action("compute.instances.setTags", "let SSH in from the caller alone"),
+    _action("compute.instances.start", "start machines"),
+    _action("compute.instances.stop", "stop machines"),
+    _action("compute.instances.setScheduling", "set the timer of a stopped machine again"),
     _optional_action("compute.instances.simulateMaintenanceEvent", "rehearse an interruption"),
     _optional_action("compute.instances.getGuestAttributes", "read when a machine was last in use, and its host keys"),
     _optional_action("compute.instances.attachDisk", "attach data volumes"),
     _optional_action("compute.instances.setServiceAccount", "give machines the service account of config.toml"),
     _optional_action(ACT_AS, "give machines the service account of config.toml"),
-    Action("compute.disks.create", "launch machines with a disk"),
-    Action("compute.disks.delete", "remove disks that are left"),
-    Action("compute.disks.get", "see a disk"),
-    Action("compute.disks.list", "see disks that are left"),
-    Action("compute.disks.setLabels", "tag disks"),
+    _action("compute.disks.create", "launch machines with a disk"),
+    _action("compute.disks.delete", "remove disks that are left"),
+    _action("compute.disks.get", "see a disk"),
+    _action("compute.disks.list", "see disks that are left"),
+    _action("compute.disks.setLabels", "tag disks"),
     _optional_action("compute.disks.use", "attach data volumes"),
-    Action("compute.disks.useReadOnly", "save images of disks"),
-    Action("compute.images.create", "save images"),
-    Action("compute.images.delete", "remove images"),
-    Action("compute.images.get", "see an image"),
-    Action("compute.images.getFromFamily", "find the image to start from"),
-    Action("compute.images.list", "see images that are left"),
-    Action("compute.images.setLabels", "tag images"),
-    Action("compute.images.useReadOnly", "launch from your own image"),
-    Action("compute.snapshots.list", "see snapshots that are left"),
+    _action("compute.disks.useReadOnly", "save images of disks"),
+    _action("compute.images.create", "save images"),
+    _action("compute.images.delete", "remove images"),
+    _action("compute.images.get", "see an image"),
+    _action("compute.images.getFromFamily", "find the image to start from"),
+    _action("compute.images.list", "see images that are left"),
+    _action("compute.images.setLabels", "tag images"),
+    _action("compute.images.useReadOnly", "launch from your own image"),
+    _action("compute.snapshots.list", "see snapshots that are left"),
     _optional_action("compute.snapshots.delete", "remove snapshots that are left"),
     _optional_action("compute.machineImages.list", "see machine images that are left"),
     _optional_action("compute.machineImages.delete", "remove machine images that are left"),
-    Action("compute.firewalls.create", "let SSH in from the caller alone"),
-    Action("compute.firewalls.delete", "end machines with their firewall rules"),
-    Action("compute.firewalls.get", "see a firewall rule"),
-    Action("compute.firewalls.list", "see who may connect"),
-    Action("compute.firewalls.update", "move the caller's rule"),
-    Action("compute.networks.get", "find the network"),
-    Action("compute.networks.updatePolicy", "let SSH in from the caller alone"),
-    Action("compute.subnetworks.get", "find the subnet"),
+    _action("compute.firewalls.create", "let SSH in from the caller alone"),
+    _action("compute.firewalls.delete", "end machines with their firewall rules"),
+    _action("compute.firewalls.get", "see a firewall rule"),
+    _action("compute.firewalls.list", "see who may connect"),
+    _action("compute.firewalls.update", "move the caller's rule"),
+    _action("compute.networks.get", "find the network"),
+    _action("compute.networks.updatePolicy", "let SSH in from the caller alone"),
+    _action("compute.subnetworks.get", "find the subnet"),
     _optional_action("compute.subnetworks.list", "find the region of --subnet"),
-    Action("compute.subnetworks.use", "launch machines in a network"),
-    Action("compute.subnetworks.useExternalIp", "launch machines with a public address"),
+    _action("compute.subnetworks.use", "launch machines in a network"),
+    _action("compute.subnetworks.useExternalIp", "launch machines with a public address"),
     _optional_action("compute.addresses.list", "see addresses that are left"),
     _optional_action("compute.addresses.delete", "remove addresses that are left"),
-    Action("compute.acceleratorTypes.list", "find where a GPU is offered"),
-    Action("compute.machineTypes.get", "check that a type is offered"),
-    Action("compute.projects.get", "read the project's quota and metadata"),
-    Action("compute.regions.get", "read a region's quota"),
-    Action("compute.regions.list", "find the regions"),
+    _action("compute.acceleratorTypes.list", "find where a GPU is offered"),
+    _action("compute.machineTypes.get", "check that a type is offered"),
+    _action("compute.projects.get", "read the project's quota and metadata"),
+    _action("compute.regions.get", "read a region's quota"),
+    _action("compute.regions.list", "find the regions"),
     _optional_action("compute.zones.list", "name the zones that there are"),
-    Action("compute.zoneOperations.get", "wait for what was asked of a zone"),
-    Action("compute.globalOperations.get", "wait for what was asked of the project"),
+    _action("compute.zoneOperations.get", "wait for what was asked of a zone"),
+    _action("compute.globalOperations.get", "wait for what was asked of the project"),
     _optional_action("compute.regionOperations.get", "remove addresses that are left"),
     _optional_action("compute.globalOperations.list", "tell why a machine has ended"),
     _optional_action("compute.zoneOperations.list", "tell why a machine has ended, where a zone is silent"),
@@ -113,7 +108,7 @@ def permissions(gcp: Gcp, region: str | None = None) -> Sequence[Permission]:
         check_region(gcp, region)
     reason, reasons = "Google does not know this permission here", dict[str, str]()
     try:
-        verdicts = dict(_test_permissions(gcp, [action.name for action in ACTIONS]))
+        verdicts = dict(_test_permissions(gcp, [one.action for one in ACTIONS]))
     except (AuthFailed, InvalidRequest) as error:
         if isinstance(error, AuthFailed) and error.field != "project":
             raise
@@ -121,14 +116,10 @@ def permissions(gcp: Gcp, region: str | None = None) -> Sequence[Permission]:
     if verdicts.get(ACT_AS) is False:
         verdicts[ACT_AS], reasons[ACT_AS] = None, "the project does not grant it; a service account may grant it itself"
     return [
-        Permission(
-            action.name,
-            allowed := verdicts.get(action.name),
-            action.used_for,
-            reasons.get(action.name, reason) if allowed is None else "",
-            needed=action.needed,
-        )
-        for action in ACTIONS
+        replace(one, allowed=verdicts.get(one.action), unknown_reason=reasons.get(one.action, reason))
+        if verdicts.get(one.action) is None
+        else replace(one, allowed=verdicts[one.action])
+        for one in ACTIONS
     ]
 
 

@@ -167,7 +167,7 @@ def test_a_place_that_cannot_be_meant_is_refused_with_the_way_out(gcp, tmp_path,
 
 
 def test_permissions_are_asked_by_one_call_that_tries_nothing(gcp, cloud):
-    gcp.model.granted = {one.name for one in ACTIONS} - {"compute.instances.create"}
+    gcp.model.granted = {one.action for one in ACTIONS} - {"compute.instances.create"}
     with calls(gcp) as made:
         found = {one.action: one for one in cloud.permissions(HERE)}
     assert made == [TEST]
@@ -177,7 +177,7 @@ def test_permissions_are_asked_by_one_call_that_tries_nothing(gcp, cloud):
 
 
 def test_a_permission_that_google_does_not_know_is_alone_in_not_being_known(gcp, cloud):
-    strange = ACTIONS[7].name
+    strange = ACTIONS[7].action
     gcp.model.strange.add(strange)
     found = {one.action: one for one in cloud.permissions()}
     assert [name for name, one in found.items() if one.allowed is None] == [strange]
@@ -186,7 +186,7 @@ def test_a_permission_that_google_does_not_know_is_alone_in_not_being_known(gcp,
 
 def test_a_right_that_a_service_account_may_grant_itself_is_not_known_where_the_project_grants_none(gcp, cloud):
     """ "roles/iam.serviceAccountUser" is mostly granted on the one service account that machines get."""
-    gcp.model.granted = {one.name for one in ACTIONS} - {"iam.serviceAccounts.actAs"}
+    gcp.model.granted = {one.action for one in ACTIONS} - {"iam.serviceAccounts.actAs"}
     found = {one.action: one for one in cloud.permissions(HERE)}["iam.serviceAccounts.actAs"]
     assert (found.allowed, "itself" in found.unknown_reason) == (None, True)
 
