@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -61,14 +61,11 @@ class CostlierInterval:
     until: timedelta | None
 
 
-def first_break_even(begin: datetime, points: Sequence[CostPoint], desktop: Desktop, number: int) -> datetime | None:
-    """Return the first of these times (in order) at which the cloud had cost as much as `number` desktops, or None."""
-    for point in points:
-        elapsed = point.at - begin
-        worked = min(point.worked, elapsed * number)  # work beyond their capacity is done later
-        if point.cloud and point.cloud >= ownership_cost(desktop, elapsed, worked, number).total:
-            return point.at
-    return None
+def has_broken_even(begin: datetime, point: CostPoint, desktop: Desktop, number: int) -> bool:
+    """Say whether the cloud had cost as much as `number` desktops by then; work beyond their capacity is done later."""
+    elapsed = point.at - begin
+    worked = min(point.worked, elapsed * number)
+    return bool(point.cloud) and point.cloud >= ownership_cost(desktop, elapsed, worked, number).total
 
 
 def break_even_after(desktop: Desktop, rate: SpendRate, start: Start | None = None) -> timedelta | None:

@@ -22,7 +22,7 @@ from cloudgpu.core.advice.break_even import (
     break_even_price,
     break_even_utilization,
     costlier_again,
-    first_break_even,
+    has_broken_even,
 )
 from cloudgpu.core.advice.desktop import Desktop, OwnershipCost, desktops_needed, ownership_cost
 from cloudgpu.core.billing.charges import money
@@ -235,7 +235,7 @@ def _break_even_times(
     """Return the first day's end at which the cloud had cost as much, and since when it has without interruption."""
     first = since = None
     for point in points:
-        at = first_break_even(begin, [point], desktop, number)
+        at = point.at if has_broken_even(begin, point, desktop, number) else None
         first, since = first or at, at and (since or at)
     return first, since
 

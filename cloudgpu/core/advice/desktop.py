@@ -283,14 +283,11 @@ def years(number: Decimal) -> timedelta:
     return MICRO * round(Fraction(number) * (YEAR // MICRO))
 
 
-def with_depreciation(desktop: Desktop, depreciation: Depreciation) -> Desktop:
-    """Return the desktop with another depreciation."""
-    return replace(desktop, depreciation=depreciation)
-
-
 def with_market_depreciation(desktop: Desktop) -> Desktop:
     """Return the desktop with its resale price by age deducted; unchanged if it has a depreciation already."""
-    return with_depreciation(desktop, Depreciation.MARKET) if desktop.depreciation is Depreciation.NONE else desktop
+    if desktop.depreciation is not Depreciation.NONE:
+        return desktop
+    return replace(desktop, depreciation=Depreciation.MARKET)
 
 
 def multiply_desktop(desktop: Desktop, number: int) -> Desktop:

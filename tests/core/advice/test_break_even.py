@@ -18,7 +18,7 @@ from cloudgpu.core.advice.break_even import (
     break_even_price,
     break_even_utilization,
     costlier_again,
-    first_break_even,
+    has_broken_even,
 )
 from cloudgpu.core.advice.desktop import YEAR, Depreciation, ownership_cost
 from cloudgpu.core.values.money import NANOS_PER_USD, ZERO, Money
@@ -200,14 +200,14 @@ def test_a_projection_goes_on_from_what_there_is():
     assert break_even_after(EXAMPLE, V100, ahead) == 400 * DAY
 
 
-def test_what_has_crossed_is_the_first_point_at_which_it_had():
+def test_a_point_has_crossed_from_the_first_on_at_which_the_cloud_had_cost_as_much():
     begin = datetime(2026, 1, 1, tzinfo=UTC)
     points = [
         CostPoint(begin + DAY * day, V100.cloud.scaled(Fraction(day)), V100.worked * day) for day in range(1, 400)
     ]
-    assert first_break_even(begin, points, EXAMPLE, 1) == begin + DAY * 293
-    assert first_break_even(begin, points[:200], EXAMPLE, 1) is None
-    assert first_break_even(begin, [CostPoint(begin, ZERO, timedelta(0))], replace(EXAMPLE, purchase=ZERO), 1) is None
+    crossed = [point.at for point in points if has_broken_even(begin, point, EXAMPLE, 1)]
+    assert crossed == [begin + DAY * day for day in range(293, 400)]
+    assert not has_broken_even(begin, CostPoint(begin, ZERO, timedelta(0)), replace(EXAMPLE, purchase=ZERO), 1)
 
 
 def test_waiting_that_costs_as_much_as_the_cloud_is_never_even():

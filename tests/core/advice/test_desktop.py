@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cloudgpu.core.advice.desktop import YEAR, Depreciation, desktops_needed, ownership_cost, with_depreciation, years
+from cloudgpu.core.advice.desktop import YEAR, Depreciation, desktops_needed, ownership_cost, years
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import DAY
 from cloudgpu.core.values.units import Energy, Power, Tariff
@@ -62,7 +62,7 @@ def test_work_above_24_hours_a_day_takes_several_desktops(hours, number):
 def test_before_any_time_has_passed_it_is_bought_and_no_more():
     cost = ownership_cost(EXAMPLE, timedelta(0), timedelta(0))
     assert (cost.total, cost.energy, cost.number) == (Money.usd(2200), Energy(Fraction(0)), 1)
-    assert ownership_cost(with_depreciation(EXAMPLE, STRAIGHT), timedelta(0), timedelta(0)).total == ZERO
+    assert ownership_cost(replace(EXAMPLE, depreciation=STRAIGHT), timedelta(0), timedelta(0)).total == ZERO
 
 
 def test_idle_watts_are_paid_while_it_waits_and_cooling_on_all_of_it():
@@ -114,7 +114,7 @@ def test_it_loses_the_same_each_day_or_the_same_part_each_year():
 def test_its_worth_falls_and_over_a_life_no_way_to_depreciate_costs_less(one, share, lives):
     age = one.life * share
     assert one.sold_for <= one.worth(age) <= one.purchase or one.depreciation is Depreciation.NONE
-    straight, none = with_depreciation(one, STRAIGHT), with_depreciation(one, Depreciation.NONE)
+    straight, none = replace(one, depreciation=STRAIGHT), replace(one, depreciation=Depreciation.NONE)
     assert straight.worth(one.life) == none.worth(one.life) == one.resale
     worked = one.life * share
     assert ownership_cost(straight, one.life, worked).total == ownership_cost(none, one.life, worked).total

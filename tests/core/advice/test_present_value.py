@@ -23,7 +23,6 @@ from cloudgpu.core.advice.desktop import (
     discount_growth,
     multiply_desktop,
     ownership_cost,
-    with_depreciation,
     with_market_depreciation,
     with_terms,
 )
@@ -119,7 +118,7 @@ def test_a_used_desktop_brings_what_used_cards_do():
 
 
 def test_resale_by_year_falls_with_age_down_to_what_was_typed():
-    market = with_depreciation(EXAMPLE, Depreciation.MARKET)
+    market = replace(EXAMPLE, depreciation=Depreciation.MARKET)
     # 2200 x 0.73 = 1606; a year later x 0.91
     assert [market.worth(YEAR * age).text() for age in (0, 1, 2)] == ["$1,606.00", "$1,461.46", "$1,329.93"]
     typed = replace(market, life=2 * YEAR, resale=Money.usd(1100), resale_known=True)

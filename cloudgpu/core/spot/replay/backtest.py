@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
+from typing import NamedTuple
 
 from cloudgpu.core.spot.replay.draws import Draws
 from cloudgpu.core.spot.replay.optimum import Optimum, optimum
@@ -176,18 +177,12 @@ def runs_of(
     return runs
 
 
-@dataclass(slots=True)
-class _Sums:
+class _Sums(NamedTuple):
     """What is added up over the starts of one group of the bootstrap."""
 
-    count: int = 0
-    cost: float = 0.0
-    above: float = 0.0  # cost minus optimum
-
-    def add(self, other: _Sums) -> None:
-        self.count += other.count
-        self.cost += other.cost
-        self.above += other.above
+    runs: int
+    cost: float
+    above: float  # cost minus optimum
 
 
 def summarised(name: str, job: SpotJob, starts: Sequence[Start], runs: Sequence[Run], draws: Draws) -> PolicyResult:
@@ -206,9 +201,9 @@ def summarised(name: str, job: SpotJob, starts: Sequence[Start], runs: Sequence[
     return PolicyResult(
         policy=name,
         runs=tuple(runs),
-        cost=interval(lambda sums: sums.cost / sums.count),
+        cost=interval(lambda sums: sums.cost / sums.runs),
         cost_p95=percentile(sorted(run.cost for run in runs), 0.95),
-        above=interval(lambda sums: sums.above / sums.count / on_demand_only),
+        above=interval(lambda sums: sums.above / sums.runs / on_demand_only),
         above_p95=percentile(sorted(costs_above), 0.95),
         on_demand_h=mean([run.on_demand_h for run in runs]),
         on_demand_work_h=mean([run.on_demand_work_h for run in runs]),
@@ -222,18 +217,15 @@ def summarised(name: str, job: SpotJob, starts: Sequence[Start], runs: Sequence[
 def _groups(starts: Sequence[Start], runs: Sequence[Run]) -> list[_Sums]:
     """Return sums by trace, which a bootstrap draws from; by start where all are of one trace."""
     by_trace = len({start.traces for start in starts}) > 1
-    groups: dict[object, _Sums] = {}
+    groups: dict[object, list[_Sums]] = {}
     for number, (start, run) in enumerate(zip(starts, runs, strict=True)):
-        group = groups.setdefault(start.traces if by_trace else number, _Sums())
-        group.add(_Sums(1, run.cost, run.cost - start.best.cost))
-    return list(groups.values())
+        group = groups.setdefault(start.traces if by_trace else number, [])
+        group.append(_Sums(1, run.cost, run.cost - start.best.cost))
+    return list(map(_added, groups.values()))
 
 
 def _added(groups: Sequence[_Sums]) -> _Sums:
-    total = _Sums()
-    for group in groups:
-        total.add(group)
-    return total
+    return _Sums._make(map(sum, zip(*groups, strict=True)))
 
 
 def mean(values: Sequence[float]) -> float:
