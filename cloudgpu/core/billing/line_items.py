@@ -13,7 +13,7 @@ from cloudgpu.core.billing.charges import Charge, MachineCharge, billed_span, bi
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import DAY, MICRO, from_iso
+from cloudgpu.core.values.times import MICRO, from_iso, midnight, periods
 
 _EXACT_BASES = ("quoted", "listed", "measured", "setting")  # a price with such a basis is certain
 
@@ -86,23 +86,13 @@ def _pieces(
     begin, end = billed_span(usage, now)
     if usage.resource is Resource.TRAFFIC:
         end = max(from_iso(usage.end) if usage.end else begin, begin + MICRO)
-        yield max(begin, _midnight(end - MICRO)), end
+        yield max(begin, midnight((end - MICRO).date(), UTC)), end
         return
     begin, end = max(begin, since or begin), min(end, until or end)
     changes = (from_iso(segment.at) for segment in usage.segments[1:])
-    cuts = {moment for moment in (*changes, *cut_times(assignments), *_midnights(begin, end)) if begin < moment < end}
+    midnights = (day.end for day in periods("day", begin, end, UTC))
+    cuts = {moment for moment in (*changes, *cut_times(assignments), *midnights) if begin < moment < end}
     yield from ((first, last) for first, last in pairwise([begin, *sorted(cuts), end]) if first < last)
-
-
-def _midnights(begin: datetime, end: datetime) -> Iterator[datetime]:
-    moment = _midnight(begin) + DAY
-    while moment < end:
-        yield moment
-        moment += DAY
-
-
-def _midnight(moment: datetime) -> datetime:
-    return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def _item(

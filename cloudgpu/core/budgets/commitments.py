@@ -160,10 +160,6 @@ def _is_existing_volume(subject: Machine, entry: AttachedCost, volumes: Iterable
 def _attached_commitment(subject: Machine, entry: AttachedCost, until: int | None, prices: Prices) -> Commitment:
     end = None if entry.kept else until
     resource, quantity = entry.resource or "disk", 1 if entry.quantity is None else entry.quantity
-    if entry.nanos is None and entry.nanos_per_month is not None:  # a provider plug-in gives a total per month
-        return _commitment(
-            subject, entry.what, end, resource, SubstitutePrice(not_none(entry.nanos_per_month), "month", ""), 1
-        )
     price = _price(subject, entry, subject.region, resource, prices)
     return _commitment(subject, entry.what, end, resource, price, price.number(quantity))
 
@@ -171,10 +167,6 @@ def _attached_commitment(subject: Machine, entry: AttachedCost, until: int | Non
 def _retained_commitment(subject: Machine, entry: Retained, prices: Prices) -> Commitment:
     resource = "disk" if entry.kind == "volume" else entry.kind
     what = f"{entry.kind} of {entry.size_gb} GB"
-    if entry.nanos is None and entry.nanos_per_month is not None:
-        return _commitment(
-            subject, what, None, resource, SubstitutePrice(not_none(entry.nanos_per_month), "month", ""), 1
-        )
     price = _price(subject, entry, entry.region, resource, prices)
     return _commitment(subject, what, None, resource, price, price.number(entry.size_gb))
 
@@ -184,6 +176,8 @@ def _price(
 ) -> SubstitutePrice:
     """Return the entry's price; where there is none, or it is another region's, what is counted instead."""
     nanos = entry.nanos
+    if nanos is None and entry.nanos_per_month is not None:  # a provider plug-in gives a total per month
+        return SubstitutePrice(entry.nanos_per_month, "month", "", by_size=False)
     if nanos is not None and not entry.why_maybe_less:
         return SubstitutePrice(nanos, entry.per or "month", "", entry.by_size)
     substitute = prices.attached_price(subject.provider, region, entry.stored_as or "", resource)

@@ -46,18 +46,13 @@ class Currency:
     as_of: date
     source: str = ""
 
-    @property
-    def decimal_places(self) -> int:
-        """How many digits its amounts have after the point, by ISO 4217."""
-        return _DECIMAL_PLACES.get(self.code, 2)
-
     def convert(self, amount: Money) -> Decimal:
         """Return an amount in this currency, not rounded."""
         return _EXACT_ARITHMETIC.multiply(amount.dollars, self.per_usd)
 
     def text(self, amount: Money, extra_places: int = 0) -> str:
         """Return an amount for people, rounded half-even; one that is not zero is never shown as zero."""
-        smallest = Decimal(1).scaleb(-self.decimal_places - extra_places)
+        smallest = Decimal(1).scaleb(-_DECIMAL_PLACES.get(self.code, 2) - extra_places)
         converted = self.convert(amount)
         rounded = converted.quantize(smallest, ROUND_HALF_EVEN, _EXACT_ARITHMETIC)
         if converted and not rounded:
