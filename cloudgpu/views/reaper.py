@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from cloudgpu.core.activity.idle import UNKNOWN
 from cloudgpu.core.model.machine import may_be_running
 from cloudgpu.core.policies.guards import end_reason_of
 from cloudgpu.core.policies.schedule import next_scheduled_end
-from cloudgpu.core.reaper.decisions import UNKNOWN, Decision, Evidence, MachineView, activity_evidence, up_since
+from cloudgpu.core.reaper.decisions import Decision, Evidence, MachineView, activity_evidence, up_since
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.views.machines import queried_accounts_document
 

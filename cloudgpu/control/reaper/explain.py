@@ -12,13 +12,13 @@ from cloudgpu.control.activity.agents import ask_activity, probe
 from cloudgpu.control.reaper.observe import cluster_nodes, view_without_report
 from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.agent_status import DAY_S
-from cloudgpu.core.activity.idle import FRESH_S, ActivityVerdict, Signal, Thresholds, judge
+from cloudgpu.core.activity.idle import ACTIVE, FRESH_S, UNKNOWN, ActivityVerdict, Signal, Thresholds, judge
 from cloudgpu.core.clusters.engine import EngineStatus, is_queried, read_engine
 from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.policies.policy import thresholds
 from cloudgpu.core.reaper.clusters import with_cluster_activity
 from cloudgpu.core.reaper.decide import decide
-from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, MachineView, budget_warning_counts, evidence_text, up_since
+from cloudgpu.core.reaper.decisions import MachineView, budget_warning_counts, evidence_text, up_since
 from cloudgpu.core.reaper.seen import LastUseAtProvider, with_last_use_at_provider, with_provider_fault
 from cloudgpu.core.values.times import duration_text, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest

@@ -19,9 +19,9 @@ from cloudgpu.control.scheduler.cron import job_of_home
 from cloudgpu.control.scheduler.crontab_store import find_tables
 from cloudgpu.control.scheduler.crontab_text import installed_command, shell_command
 from cloudgpu.control.session.identity import reachable_machines
+from cloudgpu.core.activity.idle import UNKNOWN
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.policies.policy import Rule
-from cloudgpu.core.reaper.decisions import UNKNOWN
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import AuthFailed, CloudgpuError, ProviderUnavailable
 

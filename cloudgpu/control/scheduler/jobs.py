@@ -159,7 +159,8 @@ def check_budgets(session: Session, run_at_once: Callable[[], None]) -> str:
     from cloudgpu.control.alerts.alerts import BUDGET_TOPICS, budget_findings, record_findings
     from cloudgpu.control.budgets.store import budget_states, budgets_for_reaper_run
     from cloudgpu.control.team.authorization import authorization_of
-    from cloudgpu.core.budgets.enforcement import BudgetAction, allowed_stops
+    from cloudgpu.core.budgets.enforcement import allowed_stops
+    from cloudgpu.core.policies.policy import ReaperAction
     from cloudgpu.core.reaper.decisions import budget_warning_counts
 
     states, machines = budget_states(session, budgets_for_reaper_run(session)[0]), session.ledger.machines()
@@ -168,7 +169,7 @@ def check_budgets(session: Session, run_at_once: Callable[[], None]) -> str:
     stops = [  # as a run itself decides
         stop
         for stop in allowed_stops(authorization_of(session), states, machines, warned, session.clock())
-        if stop.action is not BudgetAction.WARN
+        if stop.action is not ReaperAction.WARN
     ]
     if not stops:
         return ""

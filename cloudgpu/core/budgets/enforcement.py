@@ -10,7 +10,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from cloudgpu.core.budgets.admission import AdmissionRequest
 from cloudgpu.core.budgets.budget import Action
@@ -19,6 +18,7 @@ from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.machine import Machine, may_be_running, not_none
 from cloudgpu.core.policies.guards import NOTHING_GENTLER, gentlest_ending
+from cloudgpu.core.policies.policy import ReaperAction
 from cloudgpu.core.team.rights import Authorization
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
@@ -63,15 +63,6 @@ def highest_admitted_price(request: AdmissionRequest) -> Money | None:
 MAX_WARNINGS = 2  # sent about a held machine before its budget stops it
 
 
-class BudgetAction(StrEnum):
-    """What an exceeded budget does with a machine."""
-
-    WARN = "warn"
-    STOP = "stop"
-    PARK = "park"
-    TERMINATE = "terminate"  # where nothing gentler exists
-
-
 @dataclass(frozen=True, slots=True)
 class PlannedStop:
     """What to do (`action`) with a machine because a budget is exceeded, and why; `machine_id` is its id."""
@@ -79,7 +70,7 @@ class PlannedStop:
     machine_id: str
     name: str
     budget: str
-    action: BudgetAction
+    action: ReaperAction
     why: str
 
 
@@ -113,11 +104,11 @@ def budget_stops(
 
 def _stop(machine: Machine, state: BudgetState, warned: int, now: datetime) -> PlannedStop:
     held = machine.hold_until is not None and from_iso(machine.hold_until) > now
-    do = BudgetAction.WARN if held and warned < MAX_WARNINGS else BudgetAction(gentlest_ending(machine))
+    do = ReaperAction.WARN if held and warned < MAX_WARNINGS else gentlest_ending(machine)
     why = f"the budget {state.budget.name} is exceeded: {state.spent.text()} of {state.budget.limit.text()}"
-    if do is BudgetAction.WARN:
+    if do is ReaperAction.WARN:
         why += f"; held until {not_none(machine.hold_until)[:16]}, warning {warned + 1} of {MAX_WARNINGS}"
-    if do is BudgetAction.TERMINATE:
+    if do is ReaperAction.TERMINATE:
         why += f"; {NOTHING_GENTLER}"
     return PlannedStop(machine.id, machine.name, state.budget.name, do, why)
 

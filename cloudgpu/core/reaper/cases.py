@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from cloudgpu.core.activity.idle import ACTIVE
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.clusters.completeness import LAUNCH_GRACE
 from cloudgpu.core.model.machine import command_name, stop_command
@@ -17,7 +18,7 @@ from cloudgpu.core.policies import guards
 from cloudgpu.core.policies.guards import ERASES
 from cloudgpu.core.policies.policy import Policy, ReaperAction, Rule
 from cloudgpu.core.reaper.clusters import NO_CLUSTER, ClusterState
-from cloudgpu.core.reaper.decisions import ACTIVE, DueWarning, Evidence, MachineView
+from cloudgpu.core.reaper.decisions import DueWarning, Evidence, MachineView
 from cloudgpu.core.values.times import from_iso
 
 # Before the end of a lease its people are told, twice.

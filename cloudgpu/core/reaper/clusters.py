@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.clusters.completeness import (
@@ -25,11 +26,9 @@ from cloudgpu.core.clusters.completeness import (
 from cloudgpu.core.clusters.engine import EngineStatus, has_engine, queue_sentence
 from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine, by_cluster, may_be_running, node_of, not_none
+from cloudgpu.core.policies.policy import ReaperAction
 from cloudgpu.core.reaper.decisions import (
-    ACTIVE,
-    IDLE,
     STOPPED_STATES,
-    UNKNOWN,
     Decision,
     Evidence,
     MachineView,
@@ -238,7 +237,7 @@ def _warnings(machines: Sequence[Machine]) -> dict[str, SentWarning]:
 
 def joint_stop(stops: Sequence[budget_stops.PlannedStop]) -> budget_stops.PlannedStop | None:
     """Return what budgets do with a cluster: an end of one node is an end of all."""
-    return min(stops, key=lambda stop: stop.action is budget_stops.BudgetAction.WARN, default=None)
+    return min(stops, key=lambda stop: stop.action is ReaperAction.WARN, default=None)
 
 
 def decisions_per_node(decision: Decision, nodes: Sequence[MachineView]) -> list[Decision]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from cloudgpu.core.activity.idle import UNKNOWN
 from cloudgpu.core.budgets.enforcement import PlannedStop
 from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.policies.policy import ReaperAction, Rule
@@ -22,7 +23,6 @@ from cloudgpu.core.reaper.clusters import (
 )
 from cloudgpu.core.reaper.decisions import (
     ENDINGS,
-    UNKNOWN,
     Decision,
     Evidence,
     MachineView,

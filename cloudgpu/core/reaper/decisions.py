@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from cloudgpu.core.activity.idle import ActivityVerdict
+from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, ActivityVerdict
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.guards import has_no_agent
@@ -17,7 +17,6 @@ from cloudgpu.core.values.times import duration_text, from_iso
 if TYPE_CHECKING:
     from cloudgpu.core.clusters.engine import EngineStatus
 
-ACTIVE, IDLE, UNKNOWN = "ACTIVE", "IDLE", "UNKNOWN"  # the values of `Evidence.activity`
 ENDINGS = frozenset(
     {ReaperAction.STOP, ReaperAction.PARK, ReaperAction.TERMINATE, ReaperAction.IMAGE, ReaperAction.REMOVE}
 )
@@ -26,7 +25,8 @@ ENDINGS = frozenset(
 class Evidence(NamedTuple):
     """Whether a machine is used, why that is thought, and how long ago its last use was (None: none was seen).
 
-    `asked`: somebody tried to find out; where nobody had to, UNKNOWN is no reason to tell anybody.
+    `activity` is ACTIVE, IDLE or UNKNOWN. `asked`: somebody tried to find out; where nobody had to, UNKNOWN is no
+    reason to tell anybody.
     """
 
     activity: str

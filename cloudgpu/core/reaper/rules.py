@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 
+from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.policies import guards
@@ -34,7 +35,7 @@ from cloudgpu.core.reaper.cases import (
     warn_before_end,
     why_only_warned,
 )
-from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, STOPPED_STATES, UNKNOWN, DueWarning, activity_window
+from cloudgpu.core.reaper.decisions import STOPPED_STATES, DueWarning, activity_window
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso
 
@@ -133,9 +134,7 @@ def requested_end(case: Case) -> RuleResult | None:
 def budget(case: Case) -> RuleResult | None:
     """End, as gently as possible, what is over a budget of the lab or over what its policy lets one machine cost."""
     if case.budget_stop is not None:
-        return _budget_result(
-            case, case.budget_stop.why, only_warns=case.budget_stop.action is budget_stops.BudgetAction.WARN
-        )
+        return _budget_result(case, case.budget_stop.why, only_warns=case.budget_stop.action is ReaperAction.WARN)
     limit = case.policy and case.policy.budget
     if not limit or (cost := spent_until_now(case.view.machine, case.now)) < limit.limit:
         return None

@@ -8,8 +8,8 @@ from cloudgpu.access.ssh import client_files
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.reaper.explain import build_why_document
+from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN
 from cloudgpu.core.model.launch import Network, Setup
-from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import ProviderUnavailable
 from tests.control.conftest import Fleet

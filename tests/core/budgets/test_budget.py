@@ -14,11 +14,12 @@ from cloudgpu.core.billing.rules import intervals_cost
 from cloudgpu.core.budgets.admission import budget_sums
 from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, Scope, budgets_of
 from cloudgpu.core.budgets.commitments import Prices, SubstitutePrice
-from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
+from cloudgpu.core.budgets.enforcement import budget_stops
 from cloudgpu.core.budgets.status import findings, status_of
 from cloudgpu.core.events.general_events import budget_removed, budget_set
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
+from cloudgpu.core.policies.policy import ReaperAction
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
@@ -215,15 +216,15 @@ def test_the_newest_goes_first_what_cannot_stop_is_parked_and_a_held_one_is_warn
     ]
     one = stands(lab(3, actions=STOP), *rows)
     wanted = [
-        ("new", BudgetAction.STOP),
-        ("held", BudgetAction.WARN),
-        ("spot", BudgetAction.PARK),
-        ("freed", BudgetAction.STOP),
-        ("old", BudgetAction.STOP),
+        ("new", ReaperAction.STOP),
+        ("held", ReaperAction.WARN),
+        ("spot", ReaperAction.PARK),
+        ("freed", ReaperAction.STOP),
+        ("old", ReaperAction.STOP),
     ]
     assert stopping(one, *rows) == wanted
-    assert stopping(one, *rows, warned={"cg-held": 1})[1] == ("held", BudgetAction.WARN)
-    assert stopping(one, *rows, warned={"cg-held": 2})[1] == ("held", BudgetAction.STOP)
+    assert stopping(one, *rows, warned={"cg-held": 1})[1] == ("held", ReaperAction.WARN)
+    assert stopping(one, *rows, warned={"cg-held": 2})[1] == ("held", ReaperAction.STOP)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +245,7 @@ def test_what_does_not_run_or_is_not_covered_is_left_alone(facts):
 
 def test_a_stop_that_was_asked_and_is_not_proved_is_no_reason_to_let_it_run():
     over = stands(lab(1, actions=STOP), machine())
-    assert stopping(over, machine(pending_action="stop")) == [("m", BudgetAction.STOP)]
+    assert stopping(over, machine(pending_action="stop")) == [("m", ReaperAction.STOP)]
 
 
 def test_a_budget_that_is_not_passed_or_does_not_stop_stops_nothing():

@@ -46,7 +46,7 @@ def passes(machine: Machine, *numbers: float, judged: Any = None, **more: Any) -
 
 
 def over(machine: Machine) -> tuple[budget_stops.PlannedStop, ...]:
-    do = budget_stops.BudgetAction(gentlest_ending(machine.machine))
+    do = gentlest_ending(machine.machine)
     return (
         budget_stops.PlannedStop(machine.id, machine.id, "lab", do, "the budget lab is passed: $301.00 of $300.00"),
     )

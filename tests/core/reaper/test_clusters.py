@@ -188,12 +188,9 @@ def test_the_latest_hold_and_lease_and_the_earliest_renew_until_count_for_all() 
 @pytest.mark.parametrize("which", range(4))
 def test_a_budget_that_stops_one_node_stops_all(which: int) -> None:
     nodes = cluster()
-    warn = [budget_stops.PlannedStop(one.id, one.id, "lab", budget_stops.BudgetAction.WARN, "passed") for one in nodes]
+    warn = [budget_stops.PlannedStop(one.id, one.id, "lab", ReaperAction.WARN, "passed") for one in nodes]
     assert joint(decided(nodes, [active()] * 4, stops=warn))[:2] == ("warn", "budget")
-    stops = [
-        replace(one, action=budget_stops.BudgetAction.STOP) if one.machine_id == nodes[which].id else one
-        for one in warn
-    ]
+    stops = [replace(one, action=ReaperAction.STOP) if one.machine_id == nodes[which].id else one for one in warn]
     assert joint(decided(nodes, [active()] * 4, stops=stops))[:2] == ("stop", "budget")
 
 
@@ -340,9 +337,7 @@ def test_whatever_the_nodes_do_one_decision_holds_for_all_that_run_and_no_part_i
 ) -> None:
     nodes, judged = drawn
     stops = (
-        [budget_stops.PlannedStop(nodes[over].id, "x", "lab", budget_stops.BudgetAction.STOP, "passed")]
-        if over < len(nodes)
-        else []
+        [budget_stops.PlannedStop(nodes[over].id, "x", "lab", ReaperAction.STOP, "passed")] if over < len(nodes) else []
     )
     rows = {one.id: one.machine for one in nodes}
     found = decided(nodes, judged, engine=engine, max_idle_stops=most, stops=stops)

@@ -40,7 +40,7 @@ def what(decision: Decision) -> tuple[str, str]:
     return str(decision.do), str(decision.rule)
 
 
-def over(machine: Machine, do: budget_stops.BudgetAction = budget_stops.BudgetAction.STOP) -> budget_stops.PlannedStop:
+def over(machine: Machine, do: ReaperAction = ReaperAction.STOP) -> budget_stops.PlannedStop:
     return budget_stops.PlannedStop(machine.id, machine.id, "lab", do, "the budget lab is passed: $301.00 of $300.00")
 
 
@@ -444,15 +444,15 @@ def test_a_passed_budget_is_stronger_than_anything() -> None:
 def test_a_budgets_warning_is_counted_and_does_not_hide_other_rules() -> None:
     machine = Machine()
     machine.tell(10, "hold_set", until=iso(minute(3000)))
-    machine.decided(100, active(), stops=[over(machine, budget_stops.BudgetAction.WARN)])
-    machine.decided(110, active(), stops=[over(machine, budget_stops.BudgetAction.WARN)])
+    machine.decided(100, active(), stops=[over(machine, ReaperAction.WARN)])
+    machine.decided(110, active(), stops=[over(machine, ReaperAction.WARN)])
     assert machine.machine.warnings["budget"].times == 2
     assert [one.rule for one in machine.decided(120, active()).withdrawn] == [Rule.BUDGET]
 
 
 def test_what_cannot_be_stopped_is_parked_for_a_budget_and_never_terminated() -> None:
     machine = Machine(**SPOT | {"setup": LOSES_DISK})
-    assert what(machine.decided(100, active(), stops=[over(machine, budget_stops.BudgetAction.PARK)])) == (
+    assert what(machine.decided(100, active(), stops=[over(machine, ReaperAction.PARK)])) == (
         "park",
         "budget",
     )
