@@ -47,7 +47,8 @@ class Adaptive:
         self._decided_at: float | None = None  # elapsed hours of the last decision
         self._ages_before = self._ages  # before that decision
         ticks = max(1, int(PRIOR_HOURS / task.tick))
-        for availability in zip_longest(*(zone[-ticks:] for zone in task.history), fillvalue=False):
+        newest_first = zip_longest(*(zone[: -ticks - 1 : -1] for zone in task.history), fillvalue=False)
+        for availability in reversed(list(newest_first)):
             self._observe(availability)
 
     def decide(self, state: State) -> Answer:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from cloudgpu.core.spot.situation import JobFacts, Policy, State
+from cloudgpu.core.spot.situation import JobFacts, Policy, State, is_finite
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 LONGEST_LINE = 16_000_000  # characters: a history of a year in many zones fits
@@ -43,7 +43,7 @@ class Serving:
         if op == "reset":
             self._policy = None  # a reset that fails leaves no job behind
             policy = self._make()
-            policy.reset(cast("JobFacts", _checked_job(_object_at(request, "job"))))
+            policy.reset(cast("JobFacts", _object_at(request, "job")))
             self._policy = policy
             return {"ok": True}
         if op != "decide":
@@ -54,14 +54,6 @@ class Serving:
             )
         answer = self._policy.decide(cast("State", checked_state(_object_at(request, "state"))))
         return {"action": answer["action"], "zone": answer["zone"]}
-
-
-def _checked_job(job: dict[str, object]) -> dict[str, object]:
-    """Return the job with numbers that fit a float; what else has to hold of them, the policy says."""
-    for key, value in job.items():
-        if isinstance(value, int) and not _is_within(value, -math.inf):
-            raise _wrong(key, value, "is not a number that can be used")
-    return job
 
 
 def checked_state(state: Mapping[str, object]) -> dict[str, object]:
@@ -108,16 +100,9 @@ def _object_at(request: Mapping[str, object], key: str) -> dict[str, object]:
 
 def _number(state: Mapping[str, object], key: str, *, minimum: float = -math.inf) -> float:
     value = state.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_within(value, minimum):
+    if not is_finite(value) or value < minimum:
         raise _wrong(key, value, "is not a number" if minimum < 0 else f"is not a number of at least {minimum:g}")
     return float(value)
-
-
-def _is_within(value: float, minimum: float) -> bool:
-    try:
-        return math.isfinite(float(value)) and value >= minimum
-    except OverflowError:  # a whole number of hundreds of digits
-        return False
 
 
 def _zones(value: object) -> list[bool]:

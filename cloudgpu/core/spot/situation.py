@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NotRequired, Protocol, TypedDict
+from typing import Any, Literal, NotRequired, Protocol, TypedDict, TypeGuard
 
 from cloudgpu.errors import InvalidRequest
 
 Mode = Literal["wait", "spot", "on_demand"]
+_LARGEST_FLOAT = 1.7976931348623157e308  # IEEE 754, double precision
 TOLERANCE_H = 1e-6  # hours; sums of ticks are no exact numbers
 
 
@@ -109,7 +110,7 @@ def task_of(job: JobFacts) -> Task:
     """Read the argument of `reset`. Raises InvalidRequest where a number is missing or impossible."""
     return Task(
         _number(job, "total_work_h", 0),
-        _number(job, "deadline_h", 0),
+        _number(job, "deadline_h", TOLERANCE_H),
         _number(job, "tick_h", TOLERANCE_H),
         _number(job, "changeover_h", 0),
         _number(job, "price_spot", 0),
@@ -146,9 +147,14 @@ def answer(action: Mode, now: Situation, zone: int | None = None) -> Answer:
     return {"action": "spot", "zone": chosen if now.needs_zone else None}
 
 
+def is_finite(value: object) -> TypeGuard[float]:
+    """Say whether this is a number that fits a float: not NaN, not infinite, no integer of hundreds of digits."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST_FLOAT
+
+
 def _number(job: JobFacts, key: str, minimum: float) -> float:
     value = job.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not minimum <= value < float("inf"):
+    if not is_finite(value) or value < minimum:
         raise InvalidRequest(
             f"{key} {value!r} is not a number of at least {minimum:g}.",
             field=key,

@@ -100,7 +100,10 @@ def test_with_several_zones_the_answer_names_one_that_has_spot():
     assert decided("greedy", state(1.0, zones=[True, True], mode="spot", zone=1)) == {"action": "spot", "zone": 1}
 
 
-@pytest.mark.parametrize(("key", "value"), [("tick_h", 0), ("deadline_h", "12"), ("changeover_h", -1)])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("tick_h", 0), ("deadline_h", "12"), ("deadline_h", 0), ("changeover_h", -1), ("total_work_h", 10**400)],
+)
 def test_an_impossible_number_of_the_job_is_refused_by_name(key, value):
     with pytest.raises(InvalidRequest, match=key):
         task_of({**JOB, key: value})
@@ -110,6 +113,12 @@ def test_history_is_one_list_or_one_for_each_zone():
     assert task_of({**JOB, "prior_history": [1, 0]}).history == ((True, False),)
     assert task_of({**JOB, "prior_history": [[1], [0]]}).history == ((True,), (False,))
     assert task_of({**JOB, "prior_history": None}).history == ()
+
+
+def test_the_newest_of_what_was_seen_of_each_zone_is_of_the_same_moment():
+    policy = POLICIES["adaptive"]()
+    policy.reset({**JOB, "prior_history": [[1, 0, 0, 0, 0, 0, 0, 0], [1, 1, 1]]})  # zone 1 has had spot for longer
+    assert policy.decide(state(zones=[True, True])) == {"action": "spot", "zone": 1}
 
 
 def test_the_net_counts_the_tick_that_passes_before_the_next_decision():

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cloudgpu.core.spot.situation import is_finite
 from cloudgpu.errors import InvalidRequest
 
 FORMAT = 'Write it like {"metadata": {"gap_seconds": 600}, "data": [1, 0, 1]}, with 1 where spot was available.'
@@ -74,10 +75,10 @@ def parse_trace(text: str | bytes, name: str) -> Trace:
 def _gap(name: str, gap: object) -> float:
     if gap is None:
         raise _invalid(name, "has no metadata.gap_seconds", None)
-    if not _is_number(gap) or not SHORTEST_GAP <= float(gap) <= LONGEST_GAP:  # type: ignore[arg-type]
+    if not is_finite(gap) or not SHORTEST_GAP <= float(gap) <= LONGEST_GAP:
         limits = f"a number of seconds from {SHORTEST_GAP} to {LONGEST_GAP}"
         raise _invalid(name, f"has a metadata.gap_seconds that is not {limits}", gap)
-    return float(gap)  # type: ignore[arg-type]
+    return float(gap)
 
 
 def _data(name: str, data: object) -> bytes:
@@ -86,13 +87,9 @@ def _data(name: str, data: object) -> bytes:
     if len(data) > MAX_SAMPLES:
         raise _invalid(name, f"has more than {MAX_SAMPLES:,} samples", len(data))
     for index, sample in enumerate(data):
-        if not _is_number(sample) or sample < 0:
+        if not is_finite(sample) or sample < 0:
             raise _invalid(name, f"has a sample at data[{index}] that is not a number of instances", sample)
     return bytes(1 if sample else 0 for sample in data)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _invalid(name: str, problem: str, value: object) -> InvalidRequest:

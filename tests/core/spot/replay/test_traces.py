@@ -43,6 +43,8 @@ def test_a_count_of_instances_above_zero_means_available():
         (written(data=[1, True]), "data[1] that is not a number of instances"),
         (written(data=[1, None]), "data[1] that is not a number of instances"),
         ('{"metadata": {"gap_seconds": 600}, "data": [NaN]}', "data[0] that is not a number of instances"),
+        (f'{{"metadata": {{"gap_seconds": {10**400}}}, "data": [1]}}', "not a number of seconds"),
+        (f'{{"metadata": {{"gap_seconds": 600}}, "data": [{10**400}]}}', "data[0] that is not a number of instances"),
     ],
 )
 def test_what_is_no_trace_is_refused_with_its_file_and_its_fault(text, says):
