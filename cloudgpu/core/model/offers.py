@@ -216,9 +216,11 @@ def note_kind(text: str) -> NoteKind:
 def same_gpu(listed: str, requested: str) -> bool:
     """Say whether a listed GPU satisfies the requested name: `v100` means every V100, `a100-80gb` only that one.
 
-    Vendor and series are not part of a name: `NVIDIA Tesla V100-SXM2-16GB` is a `v100`.
+    Vendor and series are not part of a name: `NVIDIA Tesla V100-SXM2-16GB` is a `v100`. They alone name no GPU: every
+    one would satisfy `nvidia`, also the cheapest of all. An empty text means any.
     """
-    return _words_of_name(requested) <= _words_of_name(listed)
+    words = _words_of_name(requested)
+    return words <= _words_of_name(listed) and bool(words or not requested)
 
 
 def _words_of_name(name: str) -> set[str]:

@@ -102,7 +102,12 @@ def test_a_gpu_that_only_others_sell_names_them(refused):
 
 @pytest.mark.parametrize(
     ("gpu", "way_out"),
-    [("qqqq", "See all: cloudgpu gpus --all"), ("v10", "--gpu v100"), ("a100-40g", "Use --gpu a100-40gb.")],
+    [
+        ("qqqq", "See all: cloudgpu gpus --all"),
+        ("nvidia", "See all: cloudgpu gpus --all"),
+        ("v10", "--gpu v100"),
+        ("a100-40g", "Use --gpu a100-40gb."),
+    ],
 )
 def test_a_gpu_that_nobody_has_is_bad_input(refused, gpu, way_out):
     fault = refused(errors.InvalidRequest, gpu=gpu)

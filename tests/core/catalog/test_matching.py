@@ -86,6 +86,9 @@ def test_prices_that_do_not_match_their_offers_are_a_fault() -> None:
         ("NVIDIA A10G", "a10", False),
         ("NVIDIA H100 80GB HBM3", "H100 80GB", True),
         ("nvidia_tesla_t4", "T4", True),
+        ("NVIDIA A10G", "nvidia", False),
+        ("Tesla T4", "NVIDIA GeForce", False),
+        ("Tesla T4", "", True),
     ],
 )
 def test_a_gpu_goes_by_many_names(listed: str, asked: str, *, same: bool) -> None:
