@@ -30,7 +30,7 @@ from cloudgpu.core.model.offers import (
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.vast.client import CLOUD, PROVIDER, PriceKey, Vast
+from cloudgpu.providers.vast.client import CLOUD, PROVIDER, PriceKey, Vast, unreadable_error
 from cloudgpu.providers.vast.gpus import accelerator, names_of, type_name
 from cloudgpu.providers.vast.options import API_URL, COUNTRY_PATTERN
 
@@ -99,11 +99,14 @@ def price_list(settings: ProviderSettings) -> PriceList:
 
 
 def search(vast: Vast, market: Market, filters: Mapping[str, Any], storage_gb: int = 0) -> list[Ask]:
-    """Return the offers of a market, the cheapest first, and cache their prices. One call."""
+    """Return the offers of a market, the cheapest first, and cache their prices. One call. Raises as `Vast.call`."""
     body = {**filters, "type": _SEARCH_TYPES[market], "order": [["dph_total", "asc"]], "limit": MAX_OFFERS}
     body["allocated_storage"] = storage_gb
     answer = vast.call("POST", "/api/v0/bundles/", "search", body=body, idempotent=True)
-    asks = [ask for ask in answer.get("offers") or () if _is_complete(ask)]
+    offers = answer.get("offers")
+    if not isinstance(offers, list):
+        raise unreadable_error("answered a search without offers in it")
+    asks = [ask for ask in offers if _is_complete(ask)]
     for ask in reversed(asks):  # the cheapest last, so that its price is cached
         vast.offer_prices[key_of(ask, market)] = str(per_hour(ask, market))
     return asks
@@ -239,7 +242,8 @@ def _is_suitable(vast: Vast, offer: MachineConfiguration, requirements: Requirem
     return vast.options.uses(offer.region) and fits(offer, replace(requirements, trust=Trust.COMMUNITY))
 
 
-def _is_complete(ask: Ask) -> bool:
+def _is_complete(ask: Any) -> bool:
     """Tell whether an offer has all fields that renting needs."""
     number_fields = ("id", "machine_id", "dph_base", "min_bid", "storage_cost")
-    return all(isinstance(ask.get(name), int | float) for name in number_fields) and bool(ask.get("gpu_name"))
+    has_numbers = isinstance(ask, dict) and all(isinstance(ask.get(name), int | float) for name in number_fields)
+    return has_numbers and bool(ask.get("gpu_name"))

@@ -219,3 +219,15 @@ def test_a_contract_that_is_gone_has_the_price_of_its_hosts_offer(vast, lab, tmp
     vast.advance(5)
     other = account(vast, tmp_path / "another-computer")
     assert other.prices([_item(made)])[0].per_hour == lab.prices([offered(lab, zone=made.zone)])[0].per_hour
+
+
+@pytest.mark.parametrize("body", [{"success": True}, {"offers": None}])
+def test_a_search_without_offers_in_its_answer_is_no_empty_market(vast, lab, body):
+    vast.faults.add("search", error="x", status=200, body=body)
+    with pytest.raises(ProviderUnavailable):
+        lab.available(Requirements())
+
+
+def test_what_is_no_offer_hides_none(vast, lab):
+    vast.faults.add("search", error="x", status=200, body={"offers": [None, 5]})
+    assert lab.available(Requirements(market=Market.ON_DEMAND)).items == ()
