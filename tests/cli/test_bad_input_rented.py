@@ -66,10 +66,10 @@ OWN = {
     "vast": [
         Case("UP --region us-east-1", "--region", "a region is a country's code", "NO"),
         Case("UP --zone m1;2", "--zone", "'m1;2' is not a zone", "m40001"),
-        Case("UP --image pytorch/pytorch", "--image", "is not an image with its tag", "pytorch/pytorch:"),
+        Case("UP --image pytorch/pytorch", "--image", "is not a container image with its tag", "pytorch/pytorch:"),
         Case("UP --disk 7", "--disk", "7 GB", "8 to 4000"),
         Case("UP --disk 5000", "--disk", "5,000 GB", "8 to 4000"),
-        Case("UP --subnet subnet-1", "--subnet", "has no subnets", "Leave --subnet out"),
+        Case("UP --subnet subnet-1", "--subnet", "has no networks of your own", "Leave --subnet out"),
         Case("UP --security-group sg-1", "--security-group", "has no security groups", "Leave --security-group out"),
         Case("UP --volume data:100", "--volume", "has no data disks", "Leave --volume out"),
         Case("UP --nodes 2 --engine slurm", "--engine", "cannot reach each other", "--engine none"),
