@@ -202,7 +202,7 @@ def _machine(summary: MachineSummary, amount: Money) -> ReportMachine:
         "low_usd": None if cost is None else cost["low_usd"],
         "high_usd": None if cost is None else cost["high_usd"],
         **_times([summary]),
-        "idle_usd": usd(money(summary.idle.amount)),
+        "idle_usd": None if cost is None else usd(money(summary.idle.amount)),
         "marks": summary.totals.price_marks,
         "without_price": summary.totals.without_price,
     }
@@ -243,9 +243,13 @@ def idle_document(summaries: Sequence[MachineSummary]) -> IdleCost:
     Machines that are free, such as the user's own, are left out: their idle hours cost nothing.
     """
     total = add_ranges(summary.idle for summary in summaries)
-    times = _times([summary for summary in summaries if summary.totals.high or summary.totals.without_price])
+    counted = [summary for summary in summaries if summary.totals.high or summary.totals.without_price]
+    times, has_price = _times(counted), not counted or any(summary.totals.high for summary in counted)
+    cost = _cost(total, money(total.amount))
     return {
-        **_cost(total, money(total.amount)),
+        "usd": cost["usd"] if has_price else None,
+        "low_usd": cost["low_usd"] if has_price else None,
+        "high_usd": cost["high_usd"] if has_price else None,
         "hours": hours_text(times["idle_s"] * _SECOND_US),
         "unknown_hours": hours_text(times["unknown_s"] * _SECOND_US),
     }

@@ -145,12 +145,12 @@ def _prepaid_sentences(document: ReportDocument, amounts: Amounts, zone_format: 
 def _idle_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     idle = document["idle"]
     unknown = Decimal(idle["unknown_hours"])
-    if Decimal(idle["usd"]):
+    if idle["usd"] is not None and Decimal(idle["usd"]):
         unknown_text = f"; of {_hours(idle['unknown_hours'])} nobody knows" if unknown >= 1 else ""
-        at_most = f" (at most {_prose(amounts, idle['high_usd'])})" if idle["high_usd"] != idle["usd"] else ""
+        at_most = f" (at most {_prose(amounts, not_none(idle['high_usd']))})" if idle["high_usd"] != idle["usd"] else ""
         hours = f"{_hours(idle['hours'])} in which nobody used a machine"
         yield f"Of what was spent, {_prose(amounts, idle['usd'])}{at_most} went into {hours}{unknown_text}."
-    elif unknown >= 1 and Decimal(idle["high_usd"]):
+    elif unknown >= 1 and Decimal(idle["high_usd"] or 0):
         yield f"Whether machines were used is not known for {_hours(idle['unknown_hours'])}."
 
 

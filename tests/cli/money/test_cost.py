@@ -130,6 +130,22 @@ def test_what_has_no_price_is_named_and_never_zero(cost):
     assert (group["usd"], group["low_usd"], group["without_price"]) == (None, None, 1)
 
 
+def test_idle_time_without_a_known_price_is_never_zero_in_a_report(tmp_path, monkeypatch, capsys):
+    ledger = open_ledger(None, tmp_path / "ledger", actor="ada", clock=lambda: NOW)
+    ended = seen(4, "terminated", BEGIN + timedelta(days=1))
+    ledger.append([launch(4, "unknown", "thesis", nanos=None, on_demand=None), seen(4, "running", BEGIN), ended])
+    ledger.close()
+    monkeypatch.setenv("CLOUDGPU_HOME", str(tmp_path))
+    monkeypatch.setitem(open_session.__kwdefaults__, "clock", lambda: NOW)
+    assert run(["report", "--format", "json", "--to", "-"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    (machine,) = report["machines"]
+    amounts = [machine["usd"], machine["idle_usd"], *(report["idle"][key] for key in ("usd", "low_usd", "high_usd"))]
+    assert (amounts, report["idle"]["unknown_hours"]) == ([None] * 5, "24")
+    assert run(["report", "--to", "-"]) == 0
+    assert "if none was, an amount that is not known went into them" in capsys.readouterr().out
+
+
 def test_bytes_out_that_nobody_has_read_are_named(cost):
     _, said = cost()
     assert f"bytes out that nobody has read, of otter, {LONG}, taken, unknown, lost;" in " ".join(said.out.split())

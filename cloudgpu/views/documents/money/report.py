@@ -13,6 +13,7 @@ from cloudgpu.views.documents.parts import (
     ExchangeRate,
     MarkedCost,
     Market,
+    MaybePriced,
     OfAccount,
     Time,
     Usd,
@@ -102,8 +103,8 @@ class ReportMachine(OfAccount, BilledTimes, MarkedCost):
     """Its project."""
     gpu: str | None
     """`T4`, `8 x A100`; null: it has none."""
-    idle_usd: Usd
-    """The cost of its idle time."""
+    idle_usd: Usd | None
+    """The cost of its idle time; null where nothing of it has a known price."""
 
 
 class ReportRest(CostBounds, BilledTimes):
@@ -120,15 +121,9 @@ class RetainedSum(CostBounds):
     """The number of volumes and images."""
 
 
-class IdleCost(TypedDict):
-    """The cost of idle time."""
+class IdleCost(MaybePriced):
+    """The cost of idle time: at most, if all unknown hours were idle."""
 
-    usd: Usd
-    """What the idle time cost."""
-    low_usd: Usd
-    """The same at the lowest price that may have applied."""
-    high_usd: Usd
-    """The most, if all unknown hours were idle."""
     hours: DecimalText
     """How long machines that cost anything were idle."""
     unknown_hours: DecimalText
