@@ -67,7 +67,7 @@ def more_text(*, verbose: bool, sources: bool) -> str:
         *([] if verbose else ["-v: what this rests on."]),
         *([] if sources else ["--sources: where it is from."]),
     ]
-    return f"\n{' '.join(hints)}" if hints else ""
+    return f"\n{paragraph(' '.join(hints))}" if hints else ""
 
 
 def years_chart(document: RentOrBuyDocument) -> str:

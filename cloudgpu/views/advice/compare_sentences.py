@@ -224,10 +224,13 @@ def capitalized(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def desktops_text(desktop: Desktop, number: int) -> str:
-    """Return `a desktop with one RTX 3090`, `three desktops with two RTX 3090 each`."""
-    cards = f"{count_text(desktop.gpus)} {desktop.gpu}"
-    return f"a desktop with {cards}" if number == 1 else f"{count_text(number)} desktops with {cards} each"
+def desktops_text(desktop: Desktop, number: int = 1) -> str:
+    """Return `a desktop with one RTX 3090`, `three desktops with two RTX 3090 each`; 0: without a number."""
+    cards = f"{count_text(desktop.gpus // desktop.computers)} {desktop.gpu}"
+    number *= desktop.computers
+    if number == 1:
+        return f"a desktop with {cards}"
+    return f"{count_text(number)} desktops with {cards} each" if number else f"desktops with {cards} each"
 
 
 def count_text(number: int) -> str:

@@ -23,8 +23,8 @@ from cloudgpu.core.advice.rent_or_buy import (
 )
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import ZERO, Money
-from cloudgpu.views.advice.compare_sentences import capitalized, count_text
-from cloudgpu.views.advice.rent_or_buy_sentences import amount_text, days_text, desktop_text, percent_text, years_text
+from cloudgpu.views.advice.compare_sentences import capitalized, count_text, desktops_text
+from cloudgpu.views.advice.rent_or_buy_sentences import amount_text, days_text, percent_text, years_text
 
 NO_CENTS_FROM = Money.usd(100)  # smaller amounts are shown with cents
 
@@ -246,7 +246,7 @@ def with_article(name: str) -> str:
 
 
 def _desktop(calculation: Calculation, choices: Sequence[Choice]) -> str:
-    return desktop_text(calculation.desktop, max(choice.result.year.number for choice in choices))
+    return desktops_text(calculation.desktop, max(choice.result.year.number for choice in choices))
 
 
 def _renting(calculation: Calculation) -> str:

@@ -15,9 +15,9 @@ from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import DAY
 from cloudgpu.core.values.units import hours
+from cloudgpu.views.advice.compare_sentences import desktops_text
 
 CENT_NANOS = 10_000_000
-_NUMBER_WORDS = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine"}
 MAX_PRICE = Money.usd(100_000)  # an hour; no machine costs more, and a higher break-even price is not shown
 DAYS_ONLY_BELOW = 60  # days; from here on, months are shown, too
 
@@ -56,20 +56,6 @@ def days_text(duration: timedelta, places: int = 0) -> str:
     return f"{number:,.{places}f} day{'s' if f'{number:.{places}f}' != '1' else ''}{months}"
 
 
-def desktop_text(desktop: Desktop, number: int = 1) -> str:
-    """Return `a desktop with one RTX 3090`, `2 desktops with two RTX 4090 each`; 0: without a number."""
-    gpus_per_computer = desktop.gpus // desktop.computers
-    cards, number = (
-        f"{_NUMBER_WORDS.get(gpus_per_computer, str(gpus_per_computer))} {desktop.gpu}",
-        number * desktop.computers,
-    )
-    return (
-        f"a desktop with {cards}"
-        if number == 1
-        else f"{f'{_NUMBER_WORDS.get(number, format(number, chr(44)))} ' if number else ''}desktops with {cards} each"
-    )
-
-
 def years_text(duration: timedelta) -> str:
     """Return `4 years`."""
     number = float(hours(duration) / hours(YEAR))
@@ -79,7 +65,7 @@ def years_text(duration: timedelta) -> str:
 def sentence(calculation: Calculation, answers: Sequence[RentOrBuyResult], currency: Currency | None) -> str:
     """Return the break-even for people."""
     first_result, last_result = answers[0], answers[-1]
-    desktops_name = desktop_text(calculation.desktop, max(result.year.number for result in answers))
+    desktops_name = desktops_text(calculation.desktop, max(result.year.number for result in answers))
     if not last_result.case.use:
         return f"A cloud machine that is not used costs nothing, and {desktops_name} costs even when it is off."
     fits_text = _fit_condition(calculation)
@@ -136,7 +122,7 @@ def _per_use_text(calculation: Calculation, answers: Sequence[RentOrBuyResult]) 
     for result in answers:
         after = "never" if result.break_even is None else f"after {days_text(result.break_even)}"
         parts.append(f"{after} at {percent_text(result.case.use)} with {result.year.number} of them")
-    text = f"the cloud has cost as much as {desktop_text(calculation.desktop, 0)} {', and '.join(parts)}"
+    text = f"the cloud has cost as much as {desktops_text(calculation.desktop, 0)} {', and '.join(parts)}"
     return f"{text}; other uses may take another number."
 
 
