@@ -53,9 +53,7 @@ def cost_text(document: CostDocument, currency: Currency | None, *, verbose: boo
 def _answer_text(document: CostDocument, format_usd: AmountFormatter) -> str:
     """Return the cost of this month and in all, and the present cost per hour."""
     total, this_month_usd = document["total"], document["this_month_usd"]
-    total_text = (
-        format_usd.with_code(document["total_usd"]) if total["usd"] is None else _bounded_amount_text(total, format_usd)
-    )
+    total_text = "? (no price is known)" if total["usd"] is None else _bounded_amount_text(total, format_usd)
     owner_text = f" for {document['owner']}" if document["owner"] else ""
     if document["since"] or document["until"]:
         message = f"{total_text} {_period_text(document)}{owner_text}"

@@ -148,7 +148,7 @@ def _has_desktop_gpu(machine: RentedMachine, facts: CompareFacts) -> bool:
 
 
 def _pace_sentence(facts: CompareFacts) -> str:
-    if facts.expected.pace is None or facts.expected.cloud_is_costlier or facts.history is None:
+    if facts.has_no_price or facts.expected.pace is None or facts.expected.cloud_is_costlier or facts.history is None:
         return ""
     weeks = (
         "; for the cloud and for the desktop at the cheapest and the most expensive week in them"

@@ -276,7 +276,7 @@ def _assumption_lines(document: ReportDocument) -> Iterator[str]:
     lines += document["comparison"]["assumptions"]
     if lines:
         yield "## What this rests on"
-        yield "\n".join(f"- {escaped(line)}" for line in lines)
+        yield "\n".join(f"- {escaped(line)}" for line in dict.fromkeys(lines))
 
 
 def _amount_and_bounds(costs: ProjectSum | CostSum | Projection, amounts: Amounts) -> list[str]:

@@ -142,6 +142,11 @@ def test_idle_time_without_a_known_price_is_never_zero_in_a_report(tmp_path, mon
     (machine,) = report["machines"]
     amounts = [machine["usd"], machine["idle_usd"], *(report["idle"][key] for key in ("usd", "low_usd", "high_usd"))]
     assert (amounts, report["idle"]["unknown_hours"]) == ([None] * 5, "24")
+    assert not any(line.startswith("Projected at") for line in report["comparison"]["assumptions"])
+    assert run(["cost"]) == 0
+    assert capsys.readouterr().out.startswith("? (no price is known) so far; ")
+    assert run(["report", "--format", "md", "--to", "-"]) == 0
+    assert capsys.readouterr().out.count("- Without a price, and in no sum: unknown (instance).") == 1
     assert run(["report", "--to", "-"]) == 0
     assert "if none was, an amount that is not known went into them" in capsys.readouterr().out
 
