@@ -116,7 +116,7 @@ def _vcpus(machine: Mapping[str, Any]) -> int:
         return int(cpu.get("CoreCount", 0)) * int(cpu.get("ThreadsPerCore", 1))
 
 
-def page(region: str, code: str) -> str:
+def quota_page(_aws: Aws, region: str, code: str) -> str:
     """Return the address of a quota's page; raise InvalidRequest for a region or a code that cannot be one."""
     if not re.fullmatch(r"[a-z0-9-]+/L-[0-9A-F]{8}", f"{region}/{code}"):
         raise InvalidRequest(

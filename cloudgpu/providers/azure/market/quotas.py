@@ -39,7 +39,7 @@ def usages(azure: Azure, region: str) -> list[Raw]:
         return [one.as_dict() for one in azure.compute.usage.list(region)]
 
 
-def page(_region: str, _code: str) -> str:
+def quota_page(_azure: Azure, _region: str, _code: str) -> str:
     """Return where a person asks for a higher limit: the portal's page of quotas, which has to be filtered there."""
     return QUOTA_PAGE
 

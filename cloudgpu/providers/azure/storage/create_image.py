@@ -34,10 +34,18 @@ _TRUSTED_LAUNCH = "trustedlaunch"
 TAG_TRUSTED = "cloudgpu-trusted"  # on a snapshot: its machine has Trusted Launch
 
 
-def save_image(azure: Azure, source_id: str, name: str, tags: Mapping[str, str]) -> ProviderResource:
+def save_image(
+    azure: Azure,
+    source_id: str,
+    name: str,
+    tags: Mapping[str, str],
+    *,
+    restart: bool = True,  # noqa: ARG001  (a snapshot is of one moment, whether the machine runs or not)
+) -> ProviderResource:
     """Take the next step to the image `name` and return what there is: a snapshot, or the image, `ready` at the end.
 
-    Raises InstanceNotFound for a source that is not there, InvalidRequest for a name that is taken.
+    Nothing is restarted, whatever `restart` says. Raises InstanceNotFound for a source that is not there,
+    InvalidRequest for a name that is taken.
     """
     region = source_id.partition("/")[0]
     if not ids.LOCATION.fullmatch(region):

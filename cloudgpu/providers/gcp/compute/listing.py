@@ -35,7 +35,7 @@ def read_machine(gcp: Gcp, id: str) -> dict[str, Any]:  # noqa: A002
     return {"zone": zone, "name": name, **gcp.call("compute.instances.get", zone, value=id, zone=zone, instance=name)}
 
 
-def list_machines(gcp: Gcp) -> Listing:
+def listed(gcp: Gcp) -> Listing:
     """Return every machine with a cloudgpu-id label, and the zones without an answer: a call per 500 machines.
 
     One more call for why machines have ended lately.

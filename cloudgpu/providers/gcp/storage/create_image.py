@@ -31,9 +31,10 @@ _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _GET_ACTION, _INSERT_ACTION = "compute.images.get", "compute.images.insert"
 
 
-def save_image(gcp: Gcp, source: str, name: str, tags: Mapping[str, str]) -> ProviderResource:
+def save_image(gcp: Gcp, source: str, name: str, tags: Mapping[str, str], *, restart: bool) -> ProviderResource:  # noqa: ARG001
     """Take the next step to the image `name` and return it, `ready` once it is there.
 
+    A machine goes on running meanwhile, whatever `restart` says.
     What an earlier call made is found by its name, also when the source has gone meanwhile. Raises InstanceNotFound for
     a source that is not there, InvalidRequest for a name that another image has, or an image that failed.
     """

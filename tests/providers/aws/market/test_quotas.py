@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.catalog import instance_types, quota_of
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import AuthFailed, InvalidRequest, QuotaExceeded
-from cloudgpu.providers.aws.market.quotas import check, page
+from cloudgpu.providers.aws.market.quotas import check
 from tests.clouds.aws.quotas import code_of
 from tests.providers.aws.accounts import account, calls, machine
 
@@ -114,9 +114,9 @@ def test_limits_that_may_not_be_read_name_the_permission(aws, provider):
         provider.quotas("us-east-1")
 
 
-def test_the_page_of_a_quota_names_it_and_its_region():
-    found = page("eu-west-1", P_SPOT)
+def test_the_page_of_a_quota_names_it_and_its_region(provider):
+    found = provider.quota_page("eu-west-1", P_SPOT)
     assert found == f"https://eu-west-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/{P_SPOT}"
     for region, code in (("eu-west-1", "L-1/../x"), ("evil.example/", P_SPOT)):
         with pytest.raises(InvalidRequest):
-            page(region, code)
+            provider.quota_page(region, code)

@@ -53,4 +53,4 @@ def test_a_region_that_the_settings_leave_out_is_refused_unasked(account, azure_
 
 
 def test_the_page_of_quotas_is_the_portals(account):
-    assert quotas.page("eastus", "cores").startswith("https://portal.azure.com/")
+    assert quotas.quota_page(account(), "eastus", "cores").startswith("https://portal.azure.com/")
