@@ -25,7 +25,7 @@ from cloudgpu.providers.azure.ids import AzureOptions, Sku, azure_options
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.patience import CallTimeouts
 from cloudgpu.providers.shared.account import CloudAccount, translated_errors
-from cloudgpu.providers.shared.calls import FIRST_REPORT_AFTER_S, count_request
+from cloudgpu.providers.shared.calls import FIRST_REPORT_AFTER_S, count_request, linked_pages
 from cloudgpu.providers.shared.errors import unanswered_error
 
 _SLOW_READ_CALL = "GET skus"  # all sizes of a region in one answer: `az vm list-skus` is known for taking long
@@ -276,13 +276,12 @@ def get_json(azure: Azure, action: str, path: str, version: str, **query: str) -
 
 def get_values(azure: Azure, action: str, path: str, version: str, **query: str) -> Iterator[Mapping[str, Any]]:
     """Yield the entries of `value` in a list's answers, a call per page. Raises ProviderUnavailable without an end."""
-    page, seen_links = get_json(azure, action, path, version, **query), set[str]()
-    yield from page.get("value", ())
-    while link := str(page.get("nextLink") or ""):
-        if link in seen_links:
-            raise unanswered_error(f"Azure gives the same page of {action} again and again", None)
-        seen_links.add(link)
-        page = _get(azure, action, link)
+
+    def read(link: str) -> Mapping[str, Any]:
+        return _get(azure, action, link) if link else get_json(azure, action, path, version, **query)
+
+    endless_error = unanswered_error(f"Azure gives the same page of {action} again and again", None)
+    for page in linked_pages(read, lambda page: str(page.get("nextLink") or ""), endless_error):
         yield from page.get("value", ())
 
 

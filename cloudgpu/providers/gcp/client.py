@@ -22,13 +22,13 @@ from cloudgpu.providers.gcp import credentials
 from cloudgpu.providers.gcp.errors import CallContext, translate_error
 from cloudgpu.providers.gcp.options import ENDPOINT_VARIABLE, PROJECT_VARIABLE, GcpOptions, gcp_options, project_of
 from cloudgpu.providers.shared.account import CloudAccount, translated_errors
-from cloudgpu.providers.shared.calls import FIRST_REPORT_AFTER_S, count_request
+from cloudgpu.providers.shared.calls import FIRST_REPORT_AFTER_S, count_request, linked_pages
+from cloudgpu.providers.shared.errors import unanswered_error
 
 PROVIDER = "gcp"  # the provider, as its accounts in config.toml and the catalogue call it
 MAX_SENDS = 5  # of a read, or of a change that Google knows again by its request id
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0  # before a call is sent again
 PAGE_SIZE = 500  # entries of one page: Google's maximum
-MAX_PAGES = 500  # of one list: more are taken for a list without an end
 NOT_IMPLEMENTED = 501  # HTTP status
 MAX_CONNECTIONS = 10  # that Google's client keeps for later calls; it warns of, and throws away, every further one
 _ADDRESS = re.compile(r"(?:https?://)?[A-Za-z0-9.-]+(?::\d{1,5})?|https?://\[[0-9a-fA-F:.]+\](?::\d{1,5})?")
@@ -185,18 +185,13 @@ class Gcp(CloudAccount):
 
     def pages(self, action: str, where: str = "", **fields: Any) -> Iterator[dict[str, Any]]:
         """Yield the pages of a list, a call for each; raises ProviderUnavailable for a list without an end."""
-        token, seen_tokens = "", set[str]()
-        for _ in range(MAX_PAGES):
+
+        def read(token: str) -> dict[str, Any]:
             request: dict[str, Any] = {**fields, "maxResults": PAGE_SIZE} | ({"pageToken": token} if token else {})
-            page = self.call(action, where, **request)
-            yield page
-            token = page.get("nextPageToken", "")
-            if not token:
-                return
-            if token in seen_tokens:
-                break
-            seen_tokens.add(token)
-        raise ProviderUnavailable(f"Google Cloud gives the same page of {action} again and again.", field="provider")
+            return self.call(action, where, **request)
+
+        sentence = f"Google Cloud gives the same page of {action} again and again"
+        return linked_pages(read, lambda page: page.get("nextPageToken", ""), unanswered_error(sentence, None))
 
     def items(self, action: str, where: str = "", **fields: Any) -> Iterator[dict[str, Any]]:
         """Yield the entries of all pages of a list, a call for each page."""

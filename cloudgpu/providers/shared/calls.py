@@ -1,4 +1,4 @@
-"""Makes calls to clouds in parallel, in bulk and in waits, counts them, and checks the clock by their answers.
+"""Makes calls to clouds in parallel, in bulk, by pages, in waits, counts them, and checks the clock by their answers.
 
 In parallel, what did not answer is named, and a silent part (a region, an account) holds up no other one's answer. A
 part that says nothing for too long is waited for no more: its thread is abandoned, and sends nothing after that.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from math import ceil, log2
@@ -37,6 +37,7 @@ from cloudgpu.providers.patience import patience_s
 from cloudgpu.providers.shared.account import CloudAccount
 
 MAX_PARALLEL = 32
+MAX_PAGES = 500  # of one list: more are taken for a list without an end
 GRACE_S = 1.0  # added to a read's own timeout: the read's own error says better what did not answer
 # For a whole account: longer than for one of its regions, so that the other regions' answers are not lost.
 ACCOUNTS_GRACE_S = 2 * GRACE_S
@@ -133,6 +134,26 @@ def retry(
                 raise
         pause(tries_so_far)
     return call()
+
+
+def linked_pages(
+    read: Callable[[str], Answer], next_link: Callable[[Answer], str], endless_error: CloudgpuError
+) -> Iterator[Answer]:
+    """Yield the pages of a list, each read by what `next_link` returns of the one before; the first with an empty text.
+
+    Raises `endless_error` for a link that came before, and after MAX_PAGES.
+    """
+    link, seen_links = "", set[str]()
+    for _ in range(MAX_PAGES):
+        page = read(link)
+        yield page
+        link = next_link(page)
+        if not link:
+            return
+        if link in seen_links:
+            break
+        seen_links.add(link)
+    raise endless_error
 
 
 _SENT_LOCK = threading.Lock()

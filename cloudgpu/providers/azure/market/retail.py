@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
 from cloudgpu.parallel import send_heartbeat
 from cloudgpu.providers.patience import MAX_CONNECT_S, patience_s
+from cloudgpu.providers.shared.calls import linked_pages
 from cloudgpu.providers.shared.errors import retry_after
 
 DEFAULT_ENDPOINT, PATH = "https://prices.azure.com", "/api/retail/prices"
 ENDPOINT = "CLOUDGPU_AZURE_ENDPOINT"
 VERSION = "2023-01-01-preview"  # filters are exact about upper and lower case from here on
-MAX_PAGES = 500
 MAX_SENDS = 5
 _PORTS = {"https": 443, "http": 80}
 Item = Mapping[str, Any]  # an item of the price list, or a page of it, as JSON
@@ -40,23 +40,21 @@ class RetailPrices:
         Raises ProviderUnavailable for an invalid answer, a repeated page, or a next page on another server.
         """
         query = {"api-version": VERSION, "currencyCode": "USD", "$filter": odata_filter}
-        page = self._page(f"{self.endpoint}{PATH}", query)
-        seen_links = set[str]()
-        for _ in range(MAX_PAGES):
-            yield from _items(page)
-            next_link = page.get("NextPageLink")
-            if not next_link:
-                return
-            self._check_next(next_link, seen_links)
-            page = self._page(next_link, {})
-        raise _unavailable_error("has no end")
 
-    def _check_next(self, link: object, seen_links: set[str]) -> None:
-        if not isinstance(link, str) or _origin(link) != _origin(self.endpoint) or urlsplit(link).path != PATH:
+        def read(link: str) -> Item:
+            return self._page(link, {}) if link else self._page(f"{self.endpoint}{PATH}", query)
+
+        endless_error = _unavailable_error("gives the same page again and again, so it has no end")
+        for page in linked_pages(read, self._next_link, endless_error):
+            yield from _items(page)
+
+    def _next_link(self, page: Item) -> str:
+        link = page.get("NextPageLink") or ""
+        if link and (
+            not isinstance(link, str) or _origin(link) != _origin(self.endpoint) or urlsplit(link).path != PATH
+        ):
             raise _unavailable_error(f"sends us on to another server: {str(link)[:80]!r}")
-        if link in seen_links:
-            raise _unavailable_error("gives the same page again and again, so it has no end")
-        seen_links.add(link)
+        return link
 
     def _page(self, url: str, query: Mapping[str, str]) -> Item:
         from azure.core.exceptions import AzureError, ServiceRequestTimeoutError, ServiceResponseTimeoutError

@@ -31,6 +31,7 @@ from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, MissingEx
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp.client import PROVIDER
 from cloudgpu.providers.gcp.compute.machine_types import unverified_price
+from cloudgpu.providers.shared.calls import linked_pages
 from cloudgpu.providers.shared.errors import retry_after
 
 SOURCE = "Google Cloud Billing Catalog (services.skus.list)"
@@ -241,27 +242,20 @@ PAGE_SIZE = 5000  # the most that the method gives at once
 MAX_SENDS = 5  # of one page that was throttled or failed
 LONGEST_WAIT_S, FIRST_WAIT_S = 60.0, 2.0
 TIMEOUT_S = 20.0  # a page is long, and only `catalog refresh` waits for it
-MAX_PAGES = 500
 
 
 def skus(pause: Callable[[float], None]) -> Iterator[Any]:
     """Yield every SKU of Compute Engine; `pause` waits so many seconds.
 
     Raises MissingExtra, AuthFailed, InvalidRequest for an invalid endpoint, and ProviderUnavailable for a failed call,
-    a repeated page, or more than MAX_PAGES.
+    and a list without an end.
     """
     client = _client()
-    token, seen_tokens = "", set[str]()
-    for _ in range(MAX_PAGES):
-        page = _page(client, token, pause)
+    endless_error = _unavailable("gives the same page again and again, so its list has no end")
+    for page in linked_pages(
+        lambda token: _page(client, token, pause), lambda page: str(page.next_page_token), endless_error
+    ):
         yield from page.skus
-        token = page.next_page_token
-        if not token:
-            return
-        if token in seen_tokens:
-            break
-        seen_tokens.add(token)
-    raise _unavailable("gives the same page again and again, so its list has no end")
 
 
 def _client() -> Any:
