@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.errors import AnswerTimeout, InvalidRequest, MissingExtra, ProviderUnavailable
+from cloudgpu.errors import AnswerTimeout, InvalidRequest, ProviderUnavailable
 from cloudgpu.parallel import send_heartbeat
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.account_cache import ACCOUNT_ID, AccountCache
@@ -22,6 +22,7 @@ from cloudgpu.providers.aws.ids import AwsOptions, aws_options
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.shared.account import AccountPins, CloudAccount, translated_errors
 from cloudgpu.providers.shared.calls import Answer, ask_each, count_request
+from cloudgpu.providers.shared.errors import missing_sdk_error
 
 PROVIDER = "aws"  # the provider, as its accounts in config.toml and the catalogue call it
 MAX_PARALLEL = 32  # regions that are called at the same time
@@ -271,10 +272,7 @@ def _session(profile: str | None) -> tuple[Any, int]:
     try:
         import boto3
     except ModuleNotFoundError as error:
-        message = f"The provider {PROVIDER} needs {error.name}, which is not installed."
-        raise MissingExtra(
-            message, field="provider", value=PROVIDER, next="Run: pip install 'cloudgpu[aws]'"
-        ) from error
+        raise missing_sdk_error(PROVIDER, error) from error
     botocore_session = fast_session(profile)
     attempts = botocore_session.get_config_variable("max_attempts") or ATTEMPTS
     return boto3.Session(botocore_session=botocore_session), attempts

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.shared.errors import invalid_id_error
 from cloudgpu.providers.shared.options import matching, port, read_table, setting_error, several, text
 
 REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
@@ -36,8 +36,7 @@ def split_machine_id(id: str) -> tuple[str, str]:  # noqa: A002
     """
     region_and_id = split_id(id, "i")
     if region_and_id is None:
-        message = f"{id!r} is not an id of a machine on AWS."
-        raise InvalidRequest(message, field="instance", value=id, next="It looks like us-east-1/i-0123456789abcdef0.")
+        raise invalid_id_error(id, "a machine on AWS", "It looks like us-east-1/i-0123456789abcdef0.", field="instance")
     return region_and_id
 
 

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from cloudgpu.errors import AnswerTimeout, InvalidRequest, MissingExtra
+from cloudgpu.errors import AnswerTimeout, InvalidRequest
 from cloudgpu.parallel import send_heartbeat
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.credentials import credential
@@ -26,7 +26,7 @@ from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.patience import CallTimeouts
 from cloudgpu.providers.shared.account import CloudAccount, translated_errors
 from cloudgpu.providers.shared.calls import FIRST_REPORT_AFTER_S, count_request, linked_pages
-from cloudgpu.providers.shared.errors import unanswered_error
+from cloudgpu.providers.shared.errors import missing_sdk_error, unanswered_error
 
 _SLOW_READ_CALL = "GET skus"  # all sizes of a region in one answer: `az vm list-skus` is known for taking long
 _READ_METHODS, _LOGIN_PATH = ("GET", "HEAD"), "/oauth2/v2.0/token"
@@ -109,9 +109,7 @@ def transport(pause: Callable[[float], None], timeouts: CallTimeouts) -> Transpo
     try:
         from azure.core.pipeline.transport import RequestsTransport
     except ModuleNotFoundError as error:
-        message = f"The provider azure needs {error.name}, which is not installed."
-        remedy = "Run: pip install 'cloudgpu[azure]'"
-        raise MissingExtra(message, field="provider", value="azure", next=remedy) from error
+        raise missing_sdk_error("azure", error) from error
     inner = RequestsTransport(connection_timeout=timeouts.connect_s, read_timeout=timeouts.change_s)
     return Transport(inner, pause, timeouts)
 
@@ -211,7 +209,7 @@ class Azure(CloudAccount):
         try:
             client_class = getattr(import_module(module), name)
         except ModuleNotFoundError as error:
-            raise _missing_sdk_error(error) from error
+            raise missing_sdk_error(PROVIDER, error) from error
         return client_class(
             self.credential,
             self.subscription,
@@ -240,7 +238,7 @@ class Azure(CloudAccount):
                 try:
                     self._credential = credential(self.options.tenant, self.endpoint, self._shared_transport())
                 except ModuleNotFoundError as error:
-                    raise _missing_sdk_error(error) from error
+                    raise missing_sdk_error(PROVIDER, error) from error
             return self._credential
 
     def _shared_transport(self) -> Any:
@@ -262,11 +260,6 @@ class Azure(CloudAccount):
                 error, CallContext(action, region, self.account, self.uncorrected_time(), value, field)
             )
         )
-
-
-def _missing_sdk_error(error: ModuleNotFoundError) -> MissingExtra:
-    message = f"The provider {PROVIDER} needs {error.name}, which is not installed."
-    return MissingExtra(message, field="provider", value=PROVIDER, next="Run: pip install 'cloudgpu[azure]'")
 
 
 def get_json(azure: Azure, action: str, path: str, version: str, **query: str) -> Mapping[str, Any]:

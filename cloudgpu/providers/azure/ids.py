@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.core.values.naming import digest
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.shared.errors import invalid_id_error
 from cloudgpu.providers.shared.options import flag, matching, port, read_table, several, text
 
 GUID = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
@@ -84,9 +84,9 @@ def split_machine_id(id: str) -> tuple[str, str]:  # noqa: A002
     """
     match = _MACHINE.fullmatch(id)
     if match is None:
-        message = f"{id!r} is not an id of a machine on Azure."
-        remedy = "It looks like eastus/cloudgpu-0123456789abcdef0123."
-        raise InvalidRequest(message, field="instance", value=id, next=remedy)
+        raise invalid_id_error(
+            id, "a machine on Azure", "It looks like eastus/cloudgpu-0123456789abcdef0123.", field="instance"
+        )
     return match[1], match[2]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from cloudgpu.errors import AnswerTimeout, CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
+from cloudgpu.errors import AnswerTimeout, CloudgpuError, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.parallel import send_heartbeat
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp import credentials
@@ -23,7 +23,7 @@ from cloudgpu.providers.gcp.errors import CallContext, translate_error
 from cloudgpu.providers.gcp.options import ENDPOINT_VARIABLE, PROJECT_VARIABLE, GcpOptions, gcp_options, project_of
 from cloudgpu.providers.shared.account import CloudAccount, translated_errors
 from cloudgpu.providers.shared.calls import FIRST_REPORT_AFTER_S, count_request, linked_pages
-from cloudgpu.providers.shared.errors import unanswered_error
+from cloudgpu.providers.shared.errors import missing_sdk_error, unanswered_error
 
 PROVIDER = "gcp"  # the provider, as its accounts in config.toml and the catalogue call it
 MAX_SENDS = 5  # of a read, or of a change that Google knows again by its request id
@@ -247,7 +247,4 @@ def _check_installed() -> None:
         import google.auth
         import google.cloud.compute_v1  # noqa: F401
     except ModuleNotFoundError as error:
-        message = f"The provider {PROVIDER} needs {error.name}, which is not installed."
-        raise MissingExtra(
-            message, field="provider", value=PROVIDER, next="Run: pip install 'cloudgpu[gcp]'"
-        ) from error
+        raise missing_sdk_error(PROVIDER, error) from error

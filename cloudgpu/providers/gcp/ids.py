@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.shared.errors import invalid_id_error
 
 REGION = re.compile(r"[a-z]+-[a-z]+\d+")
 ZONE = re.compile(r"([a-z]+-[a-z]+\d+)-(?:[a-z]|ai\d+[a-z])")  # us-central1-a; us-central1-ai1a: "AI zones"
@@ -35,9 +35,9 @@ def zone_and_name(id: str) -> tuple[str, str]:  # noqa: A002
     """
     parsed = parse(id)
     if parsed is None:
-        message = f"{id!r} is not an id of a machine on Google Cloud."
-        remedy = "It looks like us-central1-a/cg-0123456789abcdef0123."
-        raise InvalidRequest(message, field="instance", value=id, next=remedy)
+        raise invalid_id_error(
+            id, "a machine on Google Cloud", "It looks like us-central1-a/cg-0123456789abcdef0123.", field="instance"
+        )
     return parsed
 
 

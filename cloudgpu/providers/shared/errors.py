@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, RateLimited
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InvalidRequest,
+    MissingExtra,
+    NoCapacity,
+    ProviderUnavailable,
+    RateLimited,
+)
 
 MAX_SENTENCE = 300  # characters of a cloud's own sentence that a person has to read
 MAX_RETRY_AFTER_S = 86_400.0
@@ -97,6 +105,19 @@ def unanswered_error(sentence: str, value: str | None) -> ProviderUnavailable:
     `value` is what was asked about: an id, say.
     """
     return ProviderUnavailable(f"{sentence}.", field="provider", value=value)
+
+
+def missing_sdk_error(
+    provider: str, error: ModuleNotFoundError, *, what: str = "The provider", field: str = "provider"
+) -> MissingExtra:
+    """Return the error for a cloud's SDK that is not installed; `what` begins the sentence, before the provider."""
+    message = f"{what} {provider} needs {error.name}, which is not installed."
+    return MissingExtra(message, field=field, value=provider, next=f"Run: pip install 'cloudgpu[{provider}]'")
+
+
+def invalid_id_error(id: str, what: str, remedy: str, *, field: str = "id") -> InvalidRequest:  # noqa: A002
+    """Return the error for a text that is no id of `what` ("a machine on AWS"): the cloud was not asked about it."""
+    return InvalidRequest(f"{id!r} is not an id of {what}.", field=field, value=id, next=remedy)
 
 
 def shorten(text: str) -> str:

@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from cloudgpu.catalog import driver_for, instance_type, public_images
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.gpus import PublicImage
-from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import LaunchRequest, Network
 from cloudgpu.core.model.offers import Accelerator, MachineConfiguration, Requirements, same_gpu
 from cloudgpu.core.values.network import MIN_PREFIX_LENGTH
-from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 from cloudgpu.providers.account_abilities import AccountFinding
 
 # Labels of firewall rules: of an address that the user connects from, and of the network's own addresses, where none is
@@ -210,6 +210,19 @@ def check_saved_image(name: str, found: Mapping[str, str], tags: Mapping[str, st
         message = f"An image called {name} is in {region} already, and it is of another machine."
         remedy = f"Choose another --name, or remove that one: cloudgpu image rm {found.get(TAG_IMAGE, name)}"
         raise InvalidRequest(message, field="--name", value=name, next=remedy)
+
+
+def source_not_found_error(cloud: str, source: str) -> InstanceNotFound:
+    """Return the error for an id from which an image is to be made, and which names no machine and no disk."""
+    message = f"{cloud} has no machine and no disk {source}."
+    return InstanceNotFound(message, field="id", value=source, next="Run: cloudgpu ls --refresh")
+
+
+def check_is_system_disk(id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
+    """Raise InvalidRequest where an image is to be made of a data volume."""
+    if TAG_VOLUME in tags:
+        message = f"{id} is a data volume: it holds no system to start from."
+        raise InvalidRequest(message, field="id", value=id, next="Name a machine.")
 
 
 def requested_region(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cloudgpu.core.model.instances import TAG_VOLUME
 from cloudgpu.core.model.resources import ProviderResource
-from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
+from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, describe, describe_instances
 from cloudgpu.providers.aws.compute.request import TAG_BOOT, boot_tag, registration_parameters
@@ -15,7 +14,7 @@ from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.errors import code_of
 from cloudgpu.providers.aws.storage.disks import image, remove, snapshot, tag_specifications
 from cloudgpu.providers.shared.errors import Tolerating
-from cloudgpu.providers.shared.rules import check_saved_image
+from cloudgpu.providers.shared.rules import check_is_system_disk, check_saved_image, source_not_found_error
 
 Raw = Mapping[str, Any]  # a resource as AWS describes it
 _NAME_EXISTS = "InvalidAMIName.Duplicate"
@@ -29,7 +28,7 @@ def save_image(aws: Aws, source_id: str, name: str, tags: Mapping[str, str], *, 
     """
     region = source_id.partition("/")[0]
     if not ids.REGION.fullmatch(region):
-        raise _not_found_error(source_id)
+        raise source_not_found_error("AWS", source_id)
     existing = _image_named(aws, region, name)
     if existing is not None:
         return _check_image(aws, region, existing, name, tags)
@@ -71,7 +70,7 @@ def _image_machine(
     id_ = ids.join_id(region, native_id)
     machines = describe_instances(aws, region, value=id_, InstanceIds=[native_id])
     if not machines:
-        raise _not_found_error(id_)
+        raise source_not_found_error("AWS", id_)
     devices = [one["DeviceName"] for one in machines[0].get("BlockDeviceMappings", ())]
     data_devices = [device for device in devices if device != machines[0]["RootDeviceName"]]
     parameters: dict[str, Any] = {
@@ -117,7 +116,7 @@ def _begin_snapshot(aws: Aws, region: str, source_id: str, name: str, tags: Mapp
     """Begin a snapshot of a disk. It is sent once: a second sending would make a second snapshot."""
     region_and_volume_id = ids.split_id(source_id, "vol")
     if region_and_volume_id is None:
-        raise _not_found_error(source_id)
+        raise source_not_found_error("AWS", source_id)
     disk = _disk(aws, region, region_and_volume_id[1])
     boot_tag_value = {TAG_BOOT: _boot_tag(aws, region, disk)}
     with aws.calling("CreateSnapshot", region, value=source_id):
@@ -132,10 +131,8 @@ def _begin_snapshot(aws: Aws, region: str, source_id: str, name: str, tags: Mapp
 def _disk(aws: Aws, region: str, native_id: str) -> Raw:
     found = describe(aws, "DescribeVolumes", region, Filters=[{"Name": "volume-id", "Values": [native_id]}])
     if not found:
-        raise _not_found_error(ids.join_id(region, native_id))
-    if TAG_VOLUME in tags_of(found[0]):
-        message = f"{native_id} is a data volume: it holds no system to start from."
-        raise InvalidRequest(message, field="id", value=native_id, next="Name a machine.")
+        raise source_not_found_error("AWS", ids.join_id(region, native_id))
+    check_is_system_disk(native_id, tags_of(found[0]))
     return found[0]
 
 
@@ -173,8 +170,3 @@ def _register(aws: Aws, region: str, raw: Raw, name: str, tags: Mapping[str, str
     }
     _send_create(aws, region, "RegisterImage", name, lambda client: client.register_image(**parameters))
     return _read_image(aws, region, name, tags)
-
-
-def _not_found_error(source_id: str) -> InstanceNotFound:
-    message = f"AWS has no machine and no disk {source_id}."
-    return InstanceNotFound(message, field="id", value=source_id, next="Run: cloudgpu ls --refresh")

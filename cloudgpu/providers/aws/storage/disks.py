@@ -28,7 +28,7 @@ from cloudgpu.providers.aws.client import (
 from cloudgpu.providers.aws.compute.listing import describe_raw
 from cloudgpu.providers.aws.compute.translate import our_tags, tag_list, tags_of
 from cloudgpu.providers.aws.errors import code_of
-from cloudgpu.providers.shared.errors import Tolerating
+from cloudgpu.providers.shared.errors import Tolerating, invalid_id_error
 from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, volume_in_use_error
 
 Raw = Mapping[str, Any]  # a resource as AWS describes it
@@ -202,8 +202,7 @@ def _split_id(resource: ProviderResource) -> tuple[str, str]:
     kinds = {Kind.IMAGE: "ami", Kind.SNAPSHOT: "snap"}
     found = ids.split_id(resource.id, kinds.get(resource.kind, "vol"))
     if found is None:
-        message = f"{resource.id!r} is not an id of a {resource.kind} on AWS."
-        raise InvalidRequest(message, field="id", value=resource.id, next="Run: cloudgpu ls --refresh")
+        raise invalid_id_error(resource.id, f"a {resource.kind} on AWS", "Run: cloudgpu ls --refresh")
     return found
 
 

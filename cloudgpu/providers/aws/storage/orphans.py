@@ -8,7 +8,6 @@ from typing import Any
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import (
@@ -22,7 +21,7 @@ from cloudgpu.providers.aws.client import (
 )
 from cloudgpu.providers.aws.compute.translate import our_tags, tags_of
 from cloudgpu.providers.aws.errors import code_of
-from cloudgpu.providers.shared.errors import Tolerating
+from cloudgpu.providers.shared.errors import Tolerating, invalid_id_error
 
 Raw = Mapping[str, Any]  # a resource as AWS describes it
 ADDRESS = "public_ipv4"  # as the price list calls it: AWS bills every public IPv4 address, used or not
@@ -220,6 +219,5 @@ def _split_id(orphan: ProviderResource) -> tuple[str, str]:
     region, _, native_id = orphan.id.partition("/")
     prefix = _PREFIXES.get(orphan.kind)
     if prefix is None or not ids.REGION.fullmatch(region) or not native_id.startswith(prefix):
-        message = f"{orphan.id!r} is not an id of a {orphan.kind} on AWS."
-        raise InvalidRequest(message, field="id", value=orphan.id, next="Run: cloudgpu orphans")
+        raise invalid_id_error(orphan.id, f"a {orphan.kind} on AWS", "Run: cloudgpu orphans")
     return region, native_id

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
+from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.parallel import send_heartbeat
 from cloudgpu.providers.patience import MAX_CONNECT_S, patience_s
 from cloudgpu.providers.shared.calls import linked_pages
-from cloudgpu.providers.shared.errors import retry_after
+from cloudgpu.providers.shared.errors import missing_sdk_error, retry_after
 
 DEFAULT_ENDPOINT, PATH = "https://prices.azure.com", "/api/retail/prices"
 ENDPOINT = "CLOUDGPU_AZURE_ENDPOINT"
@@ -91,9 +91,7 @@ def _client(endpoint: str, timeout_s: float) -> Any:
         from azure.core import PipelineClient
         from azure.core.pipeline.policies import HeadersPolicy, RetryPolicy, UserAgentPolicy
     except ModuleNotFoundError as error:
-        message = f"The price list of azure needs {error.name}, which is not installed."
-        remedy = "Run: pip install 'cloudgpu[azure]'"
-        raise MissingExtra(message, field="--provider", value="azure", next=remedy) from error
+        raise missing_sdk_error("azure", error, what="The price list of", field="--provider") from error
     retry_policy = RetryPolicy(retry_total=MAX_SENDS - 1, retry_backoff_factor=0.4, timeout=timeout_s)
     policies = [HeadersPolicy({"Accept": "application/json"}), UserAgentPolicy("cloudgpu"), retry_policy]
     return PipelineClient(endpoint, policies=policies, connection_timeout=MAX_CONNECT_S, read_timeout=timeout_s)

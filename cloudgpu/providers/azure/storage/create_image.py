@@ -18,16 +18,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from cloudgpu.core.model.instances import TAG_VOLUME
 from cloudgpu.core.model.resources import ProviderResource
-from cloudgpu.errors import InstanceNotFound, InvalidRequest
+from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import invoke, properties_of, provisioning_state
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.storage import disks, gallery, resources as refs
 from cloudgpu.providers.azure.storage.resources import ResourceRef
-from cloudgpu.providers.shared.rules import check_saved_image
+from cloudgpu.providers.shared.rules import check_is_system_disk, check_saved_image, source_not_found_error
 
 Raw = Mapping[str, Any]
 _TRUSTED_LAUNCH = "trustedlaunch"
@@ -49,7 +48,7 @@ def save_image(
     """
     region = source_id.partition("/")[0]
     if not ids.LOCATION.fullmatch(region):
-        raise _not_found_error(source_id)
+        raise source_not_found_error("Azure", source_id)
     snapshot_ref, image_ref = (
         ResourceRef(region, ids.SHARED_GROUP, azure_type, name) for azure_type in ("snapshots", "images")
     )
@@ -125,10 +124,8 @@ def _disk_of(azure: Azure, source_id: str) -> Raw:
         ref = refs.from_azure_id(source_id.partition("/")[0], machine.system_disk(machine.read(azure, source_id)))
     disk = None if ref is None else disks.read(azure, ref)
     if disk is None:
-        raise _not_found_error(source_id)
-    if TAG_VOLUME in (disk.get("tags") or {}):
-        message = f"{source_id} is a data volume: it holds no system to start from."
-        raise InvalidRequest(message, field="id", value=source_id, next="Name a machine.")
+        raise source_not_found_error("Azure", source_id)
+    check_is_system_disk(source_id, disk.get("tags") or {})
     return disk
 
 
@@ -177,8 +174,3 @@ def _send_put(azure: Azure, operations: Any, ref: ResourceRef, body: Raw) -> Non
 
 def _check_ours(raw: Raw, ref: ResourceRef, tags: Mapping[str, str]) -> None:
     check_saved_image(ref.name, raw.get("tags") or {}, tags, str(raw["location"]))
-
-
-def _not_found_error(source_id: str) -> InstanceNotFound:
-    message = f"Azure has no machine and no disk {source_id}."
-    return InstanceNotFound(message, field="id", value=source_id, next="Run: cloudgpu ls --refresh")

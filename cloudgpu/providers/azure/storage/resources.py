@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import call_or_none
 from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.shared.errors import invalid_id_error
 
 NAMESPACES = {  # Azure's namespace of each type of resource
     "disks": "Microsoft.Compute",
@@ -77,8 +77,7 @@ def parse_or_raise(id: str, kind: Kind) -> ResourceRef:  # noqa: A002
     """Return the resource of one of our ids; raise InvalidRequest for one that is not of this kind."""
     found = parse(id, AZURE_TYPE_BY_KIND.get(kind, "-")) or (parse(id, "galleryImages") if kind is Kind.IMAGE else None)
     if found is None:
-        message = f"{id!r} is not an id of a {kind} on Azure."
-        raise InvalidRequest(message, field="id", value=id, next="Run: cloudgpu ls --refresh")
+        raise invalid_id_error(id, f"a {kind} on Azure", "Run: cloudgpu ls --refresh")
     return found
 
 

@@ -27,12 +27,12 @@ from cloudgpu.catalog.price_history import component_name
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, PricePart, RowKey, listed_usd
 from cloudgpu.core.model.offers import Basis, MachineConfiguration, Market, Price
-from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
+from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp.client import PROVIDER
 from cloudgpu.providers.gcp.compute.machine_types import unverified_price
 from cloudgpu.providers.shared.calls import linked_pages
-from cloudgpu.providers.shared.errors import retry_after
+from cloudgpu.providers.shared.errors import missing_sdk_error, retry_after
 
 SOURCE = "Google Cloud Billing Catalog (services.skus.list)"
 PER_MONTH = "usd_per_gib_month"  # a key of the price list
@@ -265,8 +265,7 @@ def _client() -> Any:
         from google.auth.exceptions import GoogleAuthError
         from google.cloud.billing_v1 import CloudCatalogClient
     except ModuleNotFoundError as error:
-        message = f"The price list of gcp needs {error.name}, which is not installed."
-        raise MissingExtra(message, field="--provider", value="gcp", next="Run: pip install 'cloudgpu[gcp]'") from error
+        raise missing_sdk_error(PROVIDER, error, what="The price list of", field="--provider") from error
     endpoint = os.environ.get(ENDPOINT_VARIABLE)
     if endpoint:  # somebody's own server: no credential of the user is sent there
         options = {"api_endpoint": endpoint.rstrip("/")}

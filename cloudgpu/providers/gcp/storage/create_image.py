@@ -11,10 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cloudgpu.core.model.instances import TAG_VOLUME
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.naming import digest
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
+from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute.translate import boot_disk
@@ -23,7 +22,7 @@ from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.operations import wait_for
 from cloudgpu.providers.gcp.storage.disks import DISKS, image, remove
 from cloudgpu.providers.gcp.storage.resources import if_found, our_tags, parse_id
-from cloudgpu.providers.shared.rules import check_saved_image
+from cloudgpu.providers.shared.rules import check_is_system_disk, check_saved_image, source_not_found_error
 
 Raw = Mapping[str, Any]
 MAX_NAME_LENGTH = 63  # characters of a name at Google
@@ -97,12 +96,12 @@ def _source_disk(gcp: Gcp, source: str) -> tuple[str, str]:
         return _check_unattached(gcp, source, disk_id[0], disk_id[2]), disk_id[0]
     zone_and_name = ids.parse(source)
     if zone_and_name is None:
-        raise _not_found_error(source)
+        raise source_not_found_error("Google", source)
     zone, name = zone_and_name
     machine_json = gcp.call("compute.instances.get", zone, value=source, zone=zone, instance=name)
     disk = boot_disk(machine_json)
     if disk is None:
-        raise _not_found_error(source)
+        raise source_not_found_error("Google", source)
     return ids.last_part(disk["source"]), zone
 
 
@@ -110,13 +109,6 @@ def _check_unattached(gcp: Gcp, source: str, zone: str, name: str) -> str:
     """Return the name of a disk; raise InstanceNotFound for none, InvalidRequest for a data volume."""
     raw_disk = if_found(lambda: gcp.call("compute.disks.get", zone, value=source, zone=zone, disk=name))
     if raw_disk is None:
-        raise _not_found_error(source)
-    if TAG_VOLUME in our_tags(raw_disk):
-        message = f"{source} is a data volume: it holds no system to start from."
-        raise InvalidRequest(message, field="id", value=source, next="Name a machine.")
+        raise source_not_found_error("Google", source)
+    check_is_system_disk(source, our_tags(raw_disk))
     return name
-
-
-def _not_found_error(source: str) -> InstanceNotFound:
-    message = f"Google has no machine and no disk {source}."
-    return InstanceNotFound(message, field="id", value=source, next="Run: cloudgpu ls --refresh")

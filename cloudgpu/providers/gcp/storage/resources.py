@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.resources import Kind, ProviderResource
-from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.operations import wait_for
+from cloudgpu.providers.shared.errors import invalid_id_error
 
 Raw = Mapping[str, Any]
 Answer = TypeVar("Answer")
@@ -52,8 +53,7 @@ def parse_resource_id(
     """
     parts = parse_id(resource.id, *collections.get(resource.kind, ()))
     if parts is None:
-        message = f"{resource.id!r} is not an id of a {resource.kind} on Google Cloud."
-        raise InvalidRequest(message, field="id", value=resource.id, next=f"Run: {list_command}")
+        raise invalid_id_error(resource.id, f"a {resource.kind} on Google Cloud", f"Run: {list_command}")
     return parts
 
 
