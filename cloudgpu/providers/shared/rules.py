@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from urllib.parse import urlsplit
 
 from cloudgpu.catalog import driver_for, instance_type, public_images
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.gpus import PublicImage
+from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import LaunchRequest, Network
 from cloudgpu.core.model.offers import Accelerator, MachineConfiguration, Requirements, same_gpu
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.network import MIN_PREFIX_LENGTH
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 from cloudgpu.providers.account_abilities import AccountFinding
@@ -226,26 +229,52 @@ def check_is_system_disk(id: str, tags: Mapping[str, str]) -> None:  # noqa: A00
 
 
 def requested_region(
-    requirements: Requirements, region_of: Callable[[str], str | None], no_zone: str, remedy: str
+    requirements: Requirements,
+    region_of: Callable[[str], str | None],
+    no_zone: str,
+    remedy: str,
+    *,
+    check: Callable[[str], None],
 ) -> str | None:
-    """Return the region that the request names, itself or by its zone; None where it names none. Sends no request.
+    """Return the region that the request names, itself or by its zone; None where it names none.
 
-    `region_of` returns a zone's region, None for what is no zone. Raises InvalidRequest for what is no zone (`no_zone`
-    completes "'x' is ...", `remedy` says how one is written), or for a zone of another region than the requested one.
+    `region_of` returns a zone's region, None for what is no zone; `check` raises for a region that the account does not
+    use. Raises InvalidRequest for what is no zone (`no_zone` completes "'x' is ...", `remedy` says how one is written),
+    or for a zone of another region than the requested one.
     """
-    if requirements.zone is None:
-        return requirements.region
-    zone_region = region_of(requirements.zone)
-    if zone_region is None:
-        raise InvalidRequest(
-            f"{requirements.zone!r} is {no_zone}.", field="--zone", value=requirements.zone, next=remedy
-        )
-    if requirements.region not in (None, zone_region):
-        message = f"The zone {requirements.zone} is in {zone_region}, not in {requirements.region}."
-        raise InvalidRequest(
-            message, field="--zone", value=requirements.zone, next=f"Leave --region out, or name {zone_region}."
-        )
-    return zone_region
+    zone, region = requirements.zone, requirements.region
+    if zone is not None:
+        zone_region = region_of(zone)
+        if zone_region is None:
+            raise InvalidRequest(f"{zone!r} is {no_zone}.", field="--zone", value=zone, next=remedy)
+        if region not in (None, zone_region):
+            message = f"The zone {zone} is in {zone_region}, not in {region}."
+            remedy = f"Leave --region out, or name {zone_region}."
+            raise InvalidRequest(message, field="--zone", value=zone, next=remedy)
+        region = zone_region
+    if region is not None:
+        check(region)
+    return region
+
+
+def check_region_exists(
+    region: str, known: Collection[str], read_regions: Callable[[], Sequence[str]], message: str
+) -> None:
+    """Raise InvalidRequest, with `message` and a similar name, for a region that is neither `known` nor read.
+
+    No call for one that is known.
+    """
+    if region in known:
+        return
+    names = read_regions()
+    if region not in names:
+        raise unknown_word(message, region, names, field="--region", use="Use {}.")
+
+
+def region_at(name: str, url: str) -> Region:
+    """Return a region with the host and port of a URL that answers there."""
+    parts = urlsplit(url)
+    return Region(name, parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443))
 
 
 def excluded_place_error(

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 from cloudgpu.catalog import instance_types, priced_regions, regions
 from cloudgpu.core.catalog.catalog import InstanceType
@@ -27,7 +27,13 @@ from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import PROVIDER, Aws, describe, describe_all, pages
-from cloudgpu.providers.shared.rules import excluded_place_error, matches_requirements, requested_region
+from cloudgpu.providers.shared.rules import (
+    check_region_exists,
+    excluded_place_error,
+    matches_requirements,
+    region_at,
+    requested_region,
+)
 
 NO_ZONE = "not an availability zone of AWS (local zones are not used)"
 ZONE_REMEDY = "Write it like us-east-1a."
@@ -57,10 +63,7 @@ def wanted_regions(aws: Aws, requirements: Requirements, names: Sequence[str]) -
 
 def named_region(aws: Aws, requirements: Requirements) -> str | None:
     """Return the region of the requirements, named itself or by its zone; None for none. Raises InvalidRequest."""
-    region = requested_region(requirements, ids.region_of, NO_ZONE, ZONE_REMEDY)
-    if region is not None:
-        check_region(aws, region)
-    return region
+    return requested_region(requirements, ids.region_of, NO_ZONE, ZONE_REMEDY, check=partial(check_region, aws))
 
 
 def check_region(aws: Aws, region: str) -> None:
@@ -73,12 +76,8 @@ def check_region(aws: Aws, region: str) -> None:
         configured_regions and region not in configured_regions and region in regions("aws")
     ):
         raise excluded_place_error(aws.account, "--region", region)
-    if region in (configured_regions or regions("aws")):
-        return
-    enabled = aws.regions()
-    if region not in enabled:
-        message = f"AWS account {aws.account} has no region {region!r}"
-        raise unknown_word(message, region, enabled, field="--region", use="Use {}.")
+    message = f"AWS account {aws.account} has no region {region!r}"
+    check_region_exists(region, configured_regions or regions("aws"), aws.regions, message)
 
 
 def check_zone(aws: Aws, zone: str) -> None:
@@ -92,12 +91,7 @@ def check_zone(aws: Aws, zone: str) -> None:
 
 def endpoints(aws: Aws) -> list[Region]:
     """Return the regions of the account with the host of each one's EC2 endpoint. One call at most."""
-    return [_endpoint(region, aws.ec2(region).meta.endpoint_url) for region in aws.regions()]
-
-
-def _endpoint(region: str, url: str) -> Region:
-    parts = urlsplit(url)
-    return Region(region, parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443))
+    return [region_at(region, aws.ec2(region).meta.endpoint_url) for region in aws.regions()]
 
 
 # What `stop` does to a machine, as a sentence without its subject.

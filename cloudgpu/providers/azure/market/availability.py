@@ -9,14 +9,13 @@ region (zone `eastus`), where Azure chooses: that has the best chance of capacit
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-from urllib.parse import urlsplit
+from functools import partial
 
 from cloudgpu.catalog import instance_types, priced_regions, regions as listed_regions
 from cloudgpu.core.catalog.matching import allowed_markets
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Accelerator, Availability, MachineConfiguration, Market, Requirements
-from cloudgpu.core.values.naming import closest_match, did_you_mean, unknown_word
+from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import call_or_none
@@ -24,10 +23,16 @@ from cloudgpu.providers.azure.client import MAX_PARALLEL, PROVIDER, Azure, get_v
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.market.skus import skus
 from cloudgpu.providers.shared.calls import ask_each
-from cloudgpu.providers.shared.rules import excluded_place_error, gpus_of, matches_requirements, requested_region
+from cloudgpu.providers.shared.rules import (
+    check_region_exists,
+    excluded_place_error,
+    gpus_of,
+    matches_requirements,
+    region_at,
+    requested_region,
+)
 
 VERSION = "2022-12-01"  # of Microsoft.Resources/subscriptions
-_PORTS = {"https": 443, "http": 80}
 NO_ZONE = "not a zone of Azure"
 ZONE_REMEDY = "Write it like eastus-1, or like eastus for anywhere in that region."
 
@@ -57,10 +62,7 @@ def wanted_regions(azure: Azure, requirements: Requirements, names: Sequence[str
 
 def named_region(azure: Azure, requirements: Requirements) -> str | None:
     """Return the region of the requirements, named itself or by its zone; None for none. Raises InvalidRequest."""
-    region = requested_region(requirements, ids.region_of, NO_ZONE, ZONE_REMEDY)
-    if region is not None:
-        check_region(azure, region)
-    return region
+    return requested_region(requirements, ids.region_of, NO_ZONE, ZONE_REMEDY, check=partial(check_region, azure))
 
 
 def check_region(azure: Azure, region: str) -> None:
@@ -73,12 +75,13 @@ def check_region(azure: Azure, region: str) -> None:
         configured_regions and region not in configured_regions and region in catalogue_regions
     ):
         raise excluded_place_error(azure.account, "--region", region)
-    if region in (*configured_regions, *catalogue_regions):
-        return
-    names = [str(one["name"]) for one in _locations(azure)] or catalogue_regions
-    if region not in names:
-        message = f"Azure has no region {region!r} for account {azure.account}"
-        raise unknown_word(message, region, sorted(names), field="--region", use="Use {}.")
+    message = f"Azure has no region {region!r} for account {azure.account}"
+    check_region_exists(
+        region,
+        (*configured_regions, *catalogue_regions),
+        lambda: sorted(_location_names(azure) or catalogue_regions),
+        message,
+    )
 
 
 def endpoints(azure: Azure) -> list[Region]:
@@ -87,19 +90,18 @@ def endpoints(azure: Azure) -> list[Region]:
     The regional host is one that Azure documents for callers who want their requests to stay in a region
     ("Azure Resource Manager overview": https://westus.management.azure.com).
     """
-    names = azure.options.regions or tuple(str(one["name"]) for one in _locations(azure)) or account_regions(azure)
+    names = azure.options.regions or _location_names(azure) or account_regions(azure)
     region_names = dict.fromkeys(name for name in names if name not in azure.options.exclude_regions)
-    if azure.endpoint is None:
-        return [Region(name, f"{name}.management.azure.com", 443) for name in region_names]
-    parts = urlsplit(azure.endpoint)
-    return [Region(name, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 443)) for name in region_names]
+    return [region_at(name, azure.endpoint or f"https://{name}.management.azure.com") for name in region_names]
 
 
-def _locations(azure: Azure) -> list[Mapping[str, Any]]:
-    """Return the subscription's physical regions as Azure lists them; none where a server in its place has no list."""
+def _location_names(azure: Azure) -> list[str]:
+    """Return the names of the subscription's physical regions; none where a server in Azure's place has no list."""
     action, path = "Microsoft.Resources/subscriptions/locations/read", f"/subscriptions/{azure.subscription}/locations"
     found = call_or_none(azure, action, lambda: list(get_values(azure, action, path, VERSION))) or []
-    return [one for one in found if (one.get("metadata") or {}).get("regionType", "Physical") == "Physical"]
+    return [
+        str(one["name"]) for one in found if (one.get("metadata") or {}).get("regionType", "Physical") == "Physical"
+    ]
 
 
 # What `stop` does to a machine, as a sentence without its subject.

@@ -7,7 +7,7 @@ in the zones where Google has their GPUs. A listed price does not prove that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from urllib.parse import urlsplit
+from functools import partial
 
 from cloudgpu.catalog import instance_types, regions
 from cloudgpu.core.catalog.catalog import InstanceType
@@ -22,9 +22,14 @@ from cloudgpu.providers.gcp.client import PROVIDER, Gcp
 from cloudgpu.providers.gcp.compute import machine_types
 from cloudgpu.providers.gcp.compute.machine_types import NAME_PATTERN, MachineSpec, spec_of
 from cloudgpu.providers.gcp.storage.resources import list_all_scopes
-from cloudgpu.providers.shared.rules import excluded_place_error, matches_requirements, requested_region
+from cloudgpu.providers.shared.rules import (
+    check_region_exists,
+    excluded_place_error,
+    matches_requirements,
+    region_at,
+    requested_region,
+)
 
-HTTPS_PORT, HTTP_PORT = 443, 80
 PLACE_SETTINGS = "regions, zones or exclude_regions"  # the keys of the settings that leave out regions and zones
 NOT_A_ZONE, ZONE_REMEDY = "not a zone of Google Cloud", "Write it like us-central1-a."
 
@@ -38,9 +43,7 @@ def used_regions(gcp: Gcp) -> tuple[str, ...]:
 
 def named_region(gcp: Gcp, requirements: Requirements) -> str | None:
     """Return the region that a request names, or that of its zone; None for neither. Raises InvalidRequest."""
-    region = requested_region(requirements, ids.region_of, NOT_A_ZONE, ZONE_REMEDY)
-    if region is not None:
-        check_region(gcp, region)
+    region = requested_region(requirements, ids.region_of, NOT_A_ZONE, ZONE_REMEDY, check=partial(check_region, gcp))
     if requirements.zone is not None and not gcp.options.uses_zone(requirements.zone):
         raise excluded_place_error(gcp.account, "--zone", requirements.zone, PLACE_SETTINGS)
     return region
@@ -54,12 +57,8 @@ def check_region(gcp: Gcp, region: str) -> None:
     chosen_regions, catalogue_regions = gcp.options.regions, regions(PROVIDER)
     if not gcp.options.uses(region) and (region in catalogue_regions or region in gcp.options.exclude_regions):
         raise excluded_place_error(gcp.account, "--region", region, PLACE_SETTINGS)
-    if region in (chosen_regions or catalogue_regions):
-        return
-    used_names = used_regions(gcp)
-    if region not in used_names:
-        message = f"Google Cloud has no region {region!r}"
-        raise unknown_word(message, region, used_names, field="--region", use="Use {}.")
+    message = f"Google Cloud has no region {region!r}"
+    check_region_exists(region, chosen_regions or catalogue_regions, lambda: used_regions(gcp), message)
 
 
 def endpoints(gcp: Gcp) -> Sequence[Region]:
@@ -68,12 +67,10 @@ def endpoints(gcp: Gcp) -> Sequence[Region]:
     Compute Engine has one address for all regions; Cloud Storage has one in each, which ends connections there
     (Cloud Storage, "Regional endpoints"; that every region has one is unverified: without it there is no round trip).
     """
-    return [_endpoint(region, gcp.endpoint) for region in used_regions(gcp)]
-
-
-def _endpoint(region: str, endpoint: str | None) -> Region:
-    url = urlsplit(endpoint or f"https://storage.{region}.rep.googleapis.com")
-    return Region(region, url.hostname or "", url.port or (HTTP_PORT if url.scheme == "http" else HTTPS_PORT))
+    return [
+        region_at(region, gcp.endpoint or f"https://storage.{region}.rep.googleapis.com")
+        for region in used_regions(gcp)
+    ]
 
 
 STOP_EFFECT = "keeps its disk, and a stopped machine costs that disk alone"
