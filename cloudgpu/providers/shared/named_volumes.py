@@ -21,13 +21,14 @@ Raw = Mapping[str, Any]  # a disk as the cloud's API describes it
 
 @dataclass(frozen=True, slots=True)
 class DataVolume:
-    """A data volume that exists: `id` is the cloud's id of the disk, `used_by` that of the machine that uses it."""
+    """A data volume that exists: `id` is the cloud's id of the disk, `used_by` our id of the machine that uses it."""
 
     name: str
     id: str
     zone: str
     size_gb: int
     used_by: str | None = None
+    disk_type: str = ""  # its type at the cloud, where not every machine takes every type
 
 
 def requested_volume(
@@ -92,6 +93,22 @@ def existing_volume(
         )
     check_size(volume)
     return None
+
+
+def free_volume(
+    volume: Volume | None, zone: str, read_volumes: Callable[[], Sequence[DataVolume]]
+) -> DataVolume | None:
+    """Return the volume of this name in an offer's zone; None where it does not exist yet, or none is requested.
+
+    Where one is requested, `read_volumes` returns the account's. Raises InvalidRequest where another machine uses it,
+    so that this one would run without it.
+    """
+    if volume is None:
+        return None
+    found = next((one for one in read_volumes() if (one.name, one.zone) == (volume.name, zone)), None)
+    if found is not None and found.used_by is not None:
+        raise volume_in_use_error(volume, found.used_by)
+    return found
 
 
 def check_volume_size(volume: Volume, min_gb: int, max_gb: int, limit_sentence: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from cloudgpu.catalog.read import listed_price
@@ -31,8 +32,8 @@ from cloudgpu.providers.shared.named_volumes import (
     check_location,
     check_volume_size,
     existing_volume,
+    free_volume,
     not_found_error,
-    volume_in_use_error,
 )
 from cloudgpu.providers.shared.rules import AGENT_SENTENCE, TIMER_SENTENCE, OpenRule, cloud_timer_sentence, disk_gb
 
@@ -96,7 +97,9 @@ def _look_up(aws: Aws, request: LaunchRequest, configuration: MachineConfigurati
         quota = pool.submit(
             quotas.check, aws, configuration.region, configuration.instance_type, configuration.market, vcpus, nodes
         )
-        volume = pool.submit(data_volume, aws, configuration, setup.volume)
+        volume = pool.submit(
+            free_volume, setup.volume, configuration.zone, partial(_volumes, aws, configuration.region)
+        )
         placement_support = (
             pool.submit(supports_placement_groups, aws, configuration.region, configuration.instance_type)
             if nodes > 1
@@ -231,20 +234,6 @@ def _check_same_region(image: str | None, region: str | None, volume: DataVolume
         )
 
 
-def data_volume(aws: Aws, configuration: MachineConfiguration, volume: Volume | None) -> DataVolume | None:
-    """Return the data volume of this name in the offer's zone; None where it does not exist yet, or none is requested.
-
-    Raises InvalidRequest where another machine uses it, so that this one would run without it.
-    """
-    if volume is None:
-        return None
-    volumes = _volumes(aws, configuration.region)
-    existing = next((one for one in volumes if one.name == volume.name and one.zone == configuration.zone), None)
-    if existing is not None and existing.used_by is not None:
-        raise volume_in_use_error(volume, ids.join_id(configuration.region, existing.used_by))
-    return existing
-
-
 # Images
 
 
@@ -302,13 +291,18 @@ def _volumes(aws: Aws, region: str) -> list[DataVolume]:
         _DATA_VOLUMES_FILTER,
         *([{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}] if aws.ledger else []),
     ]
-    return [_to_volume(one) for one in describe_all(aws, "DescribeVolumes", region, Filters=filters)]
+    return [_to_volume(region, one) for one in describe_all(aws, "DescribeVolumes", region, Filters=filters)]
 
 
-def _to_volume(raw: Mapping[str, Any]) -> DataVolume:
+def _to_volume(region: str, raw: Mapping[str, Any]) -> DataVolume:
     attachment = attachment_of(raw)
-    holder_id = attachment["InstanceId"] if attachment and attachment["State"] != "detaching" else None
-    return DataVolume(tags_of(raw)[TAG_VOLUME], raw["VolumeId"], raw["AvailabilityZone"], raw["Size"], holder_id)
+    return DataVolume(
+        tags_of(raw)[TAG_VOLUME],
+        raw["VolumeId"],
+        raw["AvailabilityZone"],
+        raw["Size"],
+        ids.join_id(region, attachment["InstanceId"]) if attachment and attachment["State"] != "detaching" else None,
+    )
 
 
 # Subnets

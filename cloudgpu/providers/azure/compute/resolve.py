@@ -36,8 +36,8 @@ from cloudgpu.providers.shared.named_volumes import (
     check_location,
     check_volume_size,
     existing_volume,
+    free_volume,
     not_found_error,
-    volume_in_use_error,
 )
 from cloudgpu.providers.shared.rules import (
     AGENT_SENTENCE,
@@ -260,13 +260,7 @@ def data_volume(azure: Azure, configuration: MachineConfiguration, volume: Volum
 
     Raises InvalidRequest where another machine uses it, so that this one would run without it.
     """
-    if volume is None:
-        return None
-    name_and_zone = (volume.name, configuration.zone or configuration.region)
-    lookups = next((one for one in _volumes(azure) if (one.name, one.zone) == name_and_zone), None)
-    if lookups is not None and lookups.used_by is not None:
-        raise volume_in_use_error(volume, lookups.used_by)
-    return lookups
+    return free_volume(volume, configuration.zone or configuration.region, lambda: _volumes(azure))
 
 
 @dataclass(frozen=True, slots=True)

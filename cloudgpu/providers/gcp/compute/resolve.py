@@ -31,8 +31,8 @@ from cloudgpu.providers.shared.named_volumes import (
     attached_resources,
     check_location,
     existing_volume,
+    free_volume,
     not_found_error,
-    volume_in_use_error,
 )
 from cloudgpu.providers.shared.rules import (
     AGENT_SENTENCE,
@@ -237,37 +237,38 @@ def data_volume(gcp: Gcp, offer: MachineConfiguration, volume: Volume | None) ->
     Raises InvalidRequest where another machine uses it, or where the machine's type does not take such a disk:
     launched, this one would run without it.
     """
-    if volume is None:
-        return None
-    volumes = ((data_disk, _data_volume(data_disk)) for data_disk in data_disks(gcp, gcp.ledger))
-    raw, volume_found = next(
-        ((raw, existing) for raw, existing in volumes if (existing.name, existing.zone) == (volume.name, offer.zone)),
-        ({}, None),
-    )
-    if volume_found is not None and volume_found.used_by is not None:
-        raise volume_in_use_error(volume, volume_found.used_by)
-    disk_kind = ids.last_part(str(raw.get("type", "")))
-    if disk_kind and not accepts_disk(offer.instance_type, disk_kind):
+    found = free_volume(volume, offer.zone, lambda: _data_volumes(gcp))
+    if found is not None and found.disk_type and not accepts_disk(offer.instance_type, found.disk_type):
         message = (
-            f"The volume {volume.name} is a disk of the kind {disk_kind}, which {offer.instance_type} does not take."
+            f"The volume {found.name} is a disk of the kind {found.disk_type}, which {offer.instance_type} does not "
+            "take."
         )
         remedy = "Name another volume, with a size: one of the right kind is made."
-        raise InvalidRequest(message, field="--volume", value=volume.name, next=remedy)
-    return volume_found
+        raise InvalidRequest(message, field="--volume", value=found.name, next=remedy)
+    return found
+
+
+def _data_volumes(gcp: Gcp) -> list[DataVolume]:
+    return [_data_volume(one) for one in data_disks(gcp, gcp.ledger)]
 
 
 def _data_volume(raw: Mapping[str, Any]) -> DataVolume:
-    size, zone = int(raw.get("sizeGb", 0)), ids.last_part(raw["zone"])
-    return DataVolume(our_tags(raw)[TAG_VOLUME], raw["name"], zone, size, machine_of(raw.get("users", ())))
+    return DataVolume(
+        our_tags(raw)[TAG_VOLUME],
+        raw["name"],
+        ids.last_part(raw["zone"]),
+        int(raw.get("sizeGb", 0)),
+        machine_of(raw.get("users", ())),
+        ids.last_part(raw.get("type", "")),
+    )
 
 
 def _constraining_volume(gcp: Gcp, volume: Volume, requirements: Requirements) -> DataVolume | None:
     """Return the data volume that pins a launch to its zone; None for one that is still to be made."""
-    region, volumes = (
-        named_region(gcp, requirements),
-        [_data_volume(data_disk) for data_disk in data_disks(gcp, gcp.ledger)],
+    region = named_region(gcp, requirements)
+    return existing_volume(
+        volume, _data_volumes(gcp), requirements, region, region_of=ids.region_of, check_size=check_size
     )
-    return existing_volume(volume, volumes, requirements, region, region_of=ids.region_of, check_size=check_size)
 
 
 def _subnet_region(gcp: Gcp, subnet: str, requirements: Requirements) -> str | None:
