@@ -71,6 +71,15 @@ def ask_each(
     return answers, tuple(Unanswered(part, error.message) for part, error in errors.items())
 
 
+def check_all_answered(
+    unanswered: Sequence[Unanswered], sentence: str, *, field: str = "provider", remedy: str | None = None
+) -> None:
+    """Raise ProviderUnavailable for the first of these parts: `sentence`, with its name for {scope}, and the reason."""
+    if unanswered:
+        scope, why = unanswered[0].scope, unanswered[0].why
+        raise ProviderUnavailable(f"{sentence.format(scope=scope)}: {why}", field=field, value=scope, next=remedy)
+
+
 def gather(
     items: Sequence[Item],
     ask: Callable[[Item], Answer],

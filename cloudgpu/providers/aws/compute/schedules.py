@@ -17,13 +17,13 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import TimerAction
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, call_tolerating, pages
 from cloudgpu.providers.aws.compute.listing import describe_raw
 from cloudgpu.providers.aws.compute.power import is_one_time, raise_if_ended
-from cloudgpu.providers.shared.calls import by_item
+from cloudgpu.providers.shared.calls import by_item, check_all_answered
 
 SCHEDULE_GROUP = "cloudgpu"
 MIN_DELAY = timedelta(minutes=2)  # "schedules invoke their targets with 60 second precision" (user guide)
@@ -99,12 +99,7 @@ def timers(aws: Aws, region: str | None = None, machine_ids: Collection[str] | N
     if machines is not None:
         regions = tuple(sorted({machine_region for machine_region, _ in machines if region in (None, machine_region)}))
     answers, unanswered = aws.ask_each(regions, lambda one: _timers_of_region(aws, one, machines))
-    if unanswered:
-        raise ProviderUnavailable(
-            f"{unanswered[0].scope} did not say which timers it has: {unanswered[0].why}",
-            field="provider",
-            value=unanswered[0].scope,
-        )
+    check_all_answered(unanswered, "{scope} did not say which timers it has")
     return {
         ids.join_id(one, native_id): fires_at for one, found in answers.items() for native_id, fires_at in found.items()
     }

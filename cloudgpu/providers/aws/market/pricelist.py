@@ -21,6 +21,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.aws.client import PROVIDER, Aws, pages
 from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.shared.calls import check_all_answered
 
 Product = Mapping[str, Any]
 PER_GB_MONTH, PER_GB = "usd_per_gb_month", "usd_per_gb"
@@ -213,9 +214,8 @@ def _query_spot_prices(aws: Aws, offers: Sequence[MachineConfiguration]) -> dict
     if not names:
         return {}
     answers, unanswered = aws.ask_each(sorted(names), lambda region: _spot_prices_in(aws, region, names[region]))
-    if unanswered:
-        message = f"The spot prices of {unanswered[0].scope} are not known, so the cheapest is not: {unanswered[0].why}"
-        raise ProviderUnavailable(message, field="--region", value=unanswered[0].scope, next="Name another --region.")
+    sentence = "The spot prices of {scope} are not known, so the cheapest is not"
+    check_all_answered(unanswered, sentence, field="--region", remedy="Name another --region.")
     return {key: price for found in answers.values() for key, price in found.items()}
 
 
@@ -256,10 +256,7 @@ def _query_list_prices(aws: Aws, offers: Sequence[MachineConfiguration]) -> dict
     now = aws.clock()
     names = {" ".join(key): key for key in keys}
     answers, unanswered = aws.ask_each(list(names), lambda name: _list_price(aws, *names[name], now))
-    if unanswered:
-        raise ProviderUnavailable(
-            f"The price of {unanswered[0].scope} is not known: {unanswered[0].why}", field="provider"
-        )
+    check_all_answered(unanswered, "The price of {scope} is not known")
     return {names[name]: price for name, price in answers.items()}
 
 
@@ -288,13 +285,8 @@ def price_history(aws: Aws, configurations: Sequence[MachineConfiguration], sinc
     spot = [configuration for configuration in configurations if configuration.market is Market.SPOT]
     regions = sorted({configuration.region for configuration in spot})
     answers, unanswered = aws.ask_each(regions, lambda region: _spot_history(aws, region, spot, since))
-    if unanswered:
-        message = (
-            f"The spot prices of {unanswered[0].scope} since {since:%Y-%m-%d %H:%M} are not known: {unanswered[0].why}"
-        )
-        raise ProviderUnavailable(
-            message, field="--region", value=unanswered[0].scope, next="Run: cloudgpu ls --refresh"
-        )
+    sentence = f"The spot prices of {{scope}} since {since:%Y-%m-%d %H:%M} are not known"
+    check_all_answered(unanswered, sentence, field="--region", remedy="Run: cloudgpu ls --refresh")
     prices_by_key = {key: prices for answer in answers.values() for key, prices in answer.items()}
     return [
         _prices_since(prices_by_key.get((configuration.instance_type, configuration.zone), []), since)

@@ -13,13 +13,14 @@ from typing import Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_RENEW_UNTIL
 from cloudgpu.core.values.times import from_epoch
-from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute.listing import list_ours, read_machine
 from cloudgpu.providers.gcp.compute.request import MAX_RUN, run_seconds
 from cloudgpu.providers.gcp.compute.translate import has_scratch, id_of, labels_of
 from cloudgpu.providers.gcp.storage.resources import change_and_wait, parse_time
+from cloudgpu.providers.shared.calls import check_all_answered
 
 TOLERANCE = timedelta(minutes=3)  # a start takes its time: a timer that differs by less counts as the requested one
 STOPPED = "TERMINATED"  # Google's word for a machine that can be started again
@@ -68,10 +69,8 @@ def timers(gcp: Gcp, region: str | None = None) -> dict[str, datetime]:
     Raises ProviderUnavailable naming a zone that did not answer.
     """
     machines, unanswered = list_ours(gcp)
-    unanswered = tuple(gap for gap in unanswered if region is None or gap.scope.startswith(region))
-    if unanswered:
-        message = f"{unanswered[0].scope} did not say which timers it has: {unanswered[0].why}"
-        raise ProviderUnavailable(message, field="provider", value=unanswered[0].scope)
+    in_region = [gap for gap in unanswered if region is None or gap.scope.startswith(region)]
+    check_all_answered(in_region, "{scope} did not say which timers it has")
     fire_times = {id_of(machine): fires_at(machine) for machine in machines if _is_of_ledger(gcp, machine)}
     return {
         id_: at for id_, at in fire_times.items() if at and region in (None, ids.region_of(ids.zone_and_name(id_)[0]))

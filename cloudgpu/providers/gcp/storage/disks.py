@@ -11,7 +11,7 @@ from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Volume
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.values.naming import digest
-from cloudgpu.errors import CloudgpuError, ProviderUnavailable
+from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import PROVIDER, Gcp
@@ -32,7 +32,7 @@ from cloudgpu.providers.gcp.storage.resources import (
     resource_id,
     scope_parameter,
 )
-from cloudgpu.providers.shared.calls import result_or_error
+from cloudgpu.providers.shared.calls import check_all_answered, result_or_error
 from cloudgpu.providers.shared.errors import Tolerating
 from cloudgpu.providers.shared.named_volumes import check_volume_size, pick_in_zone, size_to_make, volume_in_use_error
 
@@ -205,10 +205,8 @@ def data_disks(gcp: Gcp, ledger: str) -> list[Raw]:
     Raises ProviderUnavailable for a zone that did not answer, so that no second volume of a name is made.
     """
     disks, unanswered = list_all_scopes(gcp, DISKS, filter=OUR_RESOURCES_FILTER)
-    gaps = relevant_gaps(gcp, unanswered)
-    if gaps:
-        message = f"{gaps[0].scope} did not say which volumes it has: {gaps[0].why}"
-        raise ProviderUnavailable(message, field="--volume", value=gaps[0].scope, next="Run it again.")
+    sentence = "{scope} did not say which volumes it has"
+    check_all_answered(relevant_gaps(gcp, unanswered), sentence, field="--volume", remedy="Run it again.")
     volumes = (raw for raw in disks if TAG_VOLUME in our_tags(raw) and raw.get("status") not in ("DELETING", "FAILED"))
     return [volume for volume in volumes if ledger in ("", our_tags(volume).get(TAG_LEDGER))]
 
