@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from cloudgpu.providers.shared.calls import retry
 from cloudgpu.providers.shared.errors import Tolerating
 from cloudgpu.providers.shared.rules import OpenRule, ssh_sources as shared_ssh_sources
 
+Raw = Mapping[str, Any]  # a resource as AWS describes it
 KEY_PREFIX = "cloudgpu-"
 EVENTUAL_PAUSES_S = (1.0, 2.0, 4.0)  # between tries: EC2 may not find yet what was just created
 _MAX_TRIES = 2  # the second finds what another process created at the same moment
@@ -185,7 +186,7 @@ def open_rules(aws: Aws, region: str, vpc: str, owner: str) -> tuple[OpenRule, .
     )
 
 
-def _groups_named(aws: Aws, region: str, vpc: str, name: str) -> Sequence[Mapping[str, Any]]:
+def _groups_named(aws: Aws, region: str, vpc: str, name: str) -> Sequence[Raw]:
     parameters = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "group-name", "Values": [name]}]
     return describe(aws, "DescribeSecurityGroups", region, value=name, Filters=parameters)
 
@@ -197,53 +198,70 @@ def ensure_group(aws: Aws, attempt: Attempt, call: Call) -> str:
     """
     if call.group is not None:
         return call.group
-    group = _find_group(aws, attempt, call) or _create_group(aws, attempt, call) or _find_group(aws, attempt, call)
+    name = group_name(attempt)
+    tags = {TAG_OWNER: attempt.tags[TAG_OWNER], TAG_LEDGER: attempt.ledger}
+    group = find_or_create_group(
+        aws, call, name, tags, "cloudgpu: SSH from the caller only", check=lambda raw: _check_ours(raw, attempt, call)
+    )
     if group is None:
         raise InvalidRequest(
-            f"The security group {group_name(attempt)} in {call.vpc} is there and cannot be seen.",
+            f"The security group {name} in {call.vpc} is there and cannot be seen.",
             field="--security-group",
-            value=group_name(attempt),
+            value=name,
             next="Run it again, or name a group with --security-group.",
         )
-    _admit_callers(aws, call, group)
+    change_new_group(aws, lambda: security_group.admit(aws, call.region, group, dict(call.callers)))
     return str(group["GroupId"])
 
 
-def _admit_callers(aws: Aws, call: Call, raw: Mapping[str, Any]) -> None:
-    """Let the callers in, in several tries: EC2 may not find yet a group that was just created."""
-    retry(
-        lambda: security_group.admit(aws, call.region, raw, dict(call.callers)),
-        len(EVENTUAL_PAUSES_S) + 1,
-        after=lambda error: code_of(error) == "InvalidGroup.NotFound",
-        pause=lambda tries: aws.pause(EVENTUAL_PAUSES_S[tries - 1]),
-    )
-
-
-def _find_group(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
-    name = group_name(attempt)
-    groups = _groups_named(aws, call.region, call.vpc, name)
-    if not groups:
-        return None
-    if not security_group.is_ours(groups[0], attempt.tags[TAG_OWNER]):
+def _check_ours(raw: Raw, attempt: Attempt, call: Call) -> None:
+    if not security_group.is_ours(raw, attempt.tags[TAG_OWNER]):
+        name = group_name(attempt)
         raise InvalidRequest(
             f"The security group {name} in {call.vpc} does not have cloudgpu's tag: it is somebody else's.",
             field="--security-group",
             value=name,
             next="Remove or rename it, or name another with --security-group.",
         )
+
+
+def find_or_create_group(
+    aws: Aws, call: Call, name: str, tags: Mapping[str, str], description: str, *, check: Callable[[Raw], None]
+) -> Raw | None:
+    """Return a security group of ours in a launch's VPC, created where it is missing; None where it cannot be seen.
+
+    `check` raises for a group of that name that is not ours. One call where it exists, up to three where not.
+    """
+    group = _find_group(aws, call, name, check)
+    return group or _create_group(aws, call, name, tags, description) or _find_group(aws, call, name, check)
+
+
+def _find_group(aws: Aws, call: Call, name: str, check: Callable[[Raw], None]) -> Raw | None:
+    groups = _groups_named(aws, call.region, call.vpc, name)
+    if not groups:
+        return None
+    check(groups[0])
     return groups[0]
 
 
-def _create_group(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
+def _create_group(aws: Aws, call: Call, name: str, tags: Mapping[str, str], description: str) -> Raw | None:
     """Make the group, tagged in the same call; None where another process was first."""
-    name = group_name(attempt)
-    tags = {TAG_OWNER: attempt.tags[TAG_OWNER], TAG_LEDGER: attempt.ledger}
     with Tolerating(code_of, "InvalidGroup.Duplicate"), aws.calling("CreateSecurityGroup", call.region, value=name):
         answer = aws.ec2(call.region).create_security_group(
             GroupName=name,
-            Description="cloudgpu: SSH from the caller only",
+            Description=description,
             VpcId=call.vpc,
             TagSpecifications=tag_specifications(("security-group",), tags, name),
         )
         return {"GroupId": answer["GroupId"]}
     return None
+
+
+def change_new_group(aws: Aws, change: Callable[[], None]) -> None:
+    """Change a security group, in several tries: EC2 may not find yet one that was just created."""
+    retry(
+        change,
+        len(EVENTUAL_PAUSES_S) + 1,
+        after=lambda error: code_of(error) == "InvalidGroup.NotFound",
+        pause=lambda tries: aws.pause(EVENTUAL_PAUSES_S[tries - 1]),
+    )

@@ -241,7 +241,7 @@ def _apply(aws: Aws, region: str, group_id: str, planned: Changes) -> bool:
     """Change the rules; return False where one to be added existed already."""
     ec2, was_added = aws.ec2(region), True
     for rule in planned.added:
-        was_added &= _add(aws, region, group_id, rule)
+        was_added &= add_permission(aws, region, group_id, rule.permission(), value=rule.cidr)
     if planned.renamed:
         permissions = [rule.permission() for rule in planned.renamed]
         with aws.calling("UpdateSecurityGroupRuleDescriptionsIngress", region):
@@ -255,12 +255,12 @@ def _apply(aws: Aws, region: str, group_id: str, planned: Changes) -> bool:
     return was_added
 
 
-def _add(aws: Aws, region: str, group_id: str, rule: Rule) -> bool:
-    """Add a rule; return False where it existed already."""
+def add_permission(aws: Aws, region: str, group_id: str, permission: Mapping[str, Any], *, value: str) -> bool:
+    """Add a permission to a group; return False where it existed already. `value` is what it is about, for errors."""
     with (
         Tolerating(code_of, "InvalidPermission.Duplicate"),
-        aws.calling("AuthorizeSecurityGroupIngress", region, value=rule.cidr),
+        aws.calling("AuthorizeSecurityGroupIngress", region, value=value),
     ):
-        aws.ec2(region).authorize_security_group_ingress(GroupId=group_id, IpPermissions=[rule.permission()])
+        aws.ec2(region).authorize_security_group_ingress(GroupId=group_id, IpPermissions=[permission])
         return True
     return False

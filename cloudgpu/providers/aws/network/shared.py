@@ -18,14 +18,14 @@ from cloudgpu.providers.aws.client import Aws, describe, describe_all
 from cloudgpu.providers.aws.compute.request import Call
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.errors import code_of
+from cloudgpu.providers.aws.network.network import change_new_group, find_or_create_group
+from cloudgpu.providers.aws.network.security_group import add_permission
 from cloudgpu.providers.aws.storage.disks import tag_specifications
-from cloudgpu.providers.shared.calls import retry
 from cloudgpu.providers.shared.errors import Tolerating
 
 Raw = Mapping[str, Any]  # a resource as AWS describes it
 NOT_FOUND_CODES = ("InvalidPlacementGroup.Unknown", "InvalidGroup.NotFound")
 IN_USE_CODES = ("InvalidPlacementGroup.InUse", "DependencyViolation", "InvalidGroup.InUse")
-EVENTUAL_PAUSES_S = (1.0, 2.0, 4.0)  # between tries: EC2 may not find yet what was just created
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,8 @@ def _delete(aws: Aws, region: str, action: str, name: str, delete: Any, key: str
         delete(**{key: name})
 
 
-def _tags(first_attempt: Attempt, kind: str) -> list[dict[str, Any]]:
-    tags = {key: first_attempt.tags[key] for key in (TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_CLUSTER)}
-    return tag_specifications((kind,), tags, shared_name(first_attempt))
+def _tags(first_attempt: Attempt) -> dict[str, str]:
+    return {key: first_attempt.tags[key] for key in (TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_CLUSTER)}
 
 
 # The security group
@@ -86,20 +85,18 @@ def _tags(first_attempt: Attempt, kind: str) -> list[dict[str, Any]]:
 
 def _security_group(aws: Aws, first_attempt: Attempt, call: Call) -> str:
     """Return the id of the group in which all ports are open to its own members, and to nobody else."""
-    id_ = (
-        _existing_group(aws, first_attempt, call)
-        or _create_group(aws, first_attempt, call)
-        or _existing_group(aws, first_attempt, call)
+    group = find_or_create_group(
+        aws,
+        call,
+        shared_name(first_attempt),
+        _tags(first_attempt),
+        "cloudgpu: the machines of one cluster reach each other",
+        check=lambda raw: _check_ours(raw, first_attempt, call, "security group"),
     )
-    if id_ is None:
+    if group is None:
         raise _name_taken_error(first_attempt, call, "security group")
-    retry(
-        lambda: _open_inside(aws, call.region, id_),
-        len(EVENTUAL_PAUSES_S) + 1,
-        after=lambda error: code_of(error) == "InvalidGroup.NotFound",
-        pause=lambda tries: aws.pause(EVENTUAL_PAUSES_S[tries - 1]),
-    )
-    return id_
+    change_new_group(aws, lambda: _open_inside(aws, call.region, group["GroupId"]))
+    return str(group["GroupId"])
 
 
 def _open_inside(aws: Aws, region: str, group_id: str) -> None:
@@ -107,35 +104,7 @@ def _open_inside(aws: Aws, region: str, group_id: str) -> None:
         "IpProtocol": "-1",
         "UserIdGroupPairs": [{"GroupId": group_id, "Description": "cloudgpu inside the cluster"}],
     }
-    with (
-        Tolerating(code_of, "InvalidPermission.Duplicate"),
-        aws.calling("AuthorizeSecurityGroupIngress", region, value=group_id),
-    ):
-        aws.ec2(region).authorize_security_group_ingress(GroupId=group_id, IpPermissions=[permission])
-
-
-def _existing_group(aws: Aws, first_attempt: Attempt, call: Call) -> str | None:
-    name = shared_name(first_attempt)
-    filters = [{"Name": "vpc-id", "Values": [call.vpc]}, {"Name": "group-name", "Values": [name]}]
-    found = describe(aws, "DescribeSecurityGroups", call.region, value=name, Filters=filters)
-    if not found:
-        return None
-    _check_ours(found[0], first_attempt, call, "security group")
-    return str(found[0]["GroupId"])
-
-
-def _create_group(aws: Aws, first_attempt: Attempt, call: Call) -> str | None:
-    """Make the group, tagged in the same call; None where another process was first."""
-    name = shared_name(first_attempt)
-    with Tolerating(code_of, "InvalidGroup.Duplicate"), aws.calling("CreateSecurityGroup", call.region, value=name):
-        answer = aws.ec2(call.region).create_security_group(
-            GroupName=name,
-            Description="cloudgpu: the machines of one cluster reach each other",
-            VpcId=call.vpc,
-            TagSpecifications=_tags(first_attempt, "security-group"),
-        )
-        return str(answer["GroupId"])
-    return None
+    add_permission(aws, region, group_id, permission, value=group_id)
 
 
 # The placement group
@@ -148,7 +117,9 @@ def _placement_group(aws: Aws, first_attempt: Attempt, call: Call) -> str:
         aws.calling("CreatePlacementGroup", call.region, value=name),
     ):
         aws.ec2(call.region).create_placement_group(
-            GroupName=name, Strategy="cluster", TagSpecifications=_tags(first_attempt, "placement-group")
+            GroupName=name,
+            Strategy="cluster",
+            TagSpecifications=tag_specifications(("placement-group",), _tags(first_attempt), name),
         )
         return name
     filters = [{"Name": "group-name", "Values": [name]}]
