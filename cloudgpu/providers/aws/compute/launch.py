@@ -28,8 +28,8 @@ from cloudgpu.errors import (
 )
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws.client import Aws, describe_instances
+from cloudgpu.providers.aws.compute.listing import instance_of
 from cloudgpu.providers.aws.compute.request import Call, launch_parameters, user_data
-from cloudgpu.providers.aws.compute.translate import instance
 from cloudgpu.providers.aws.errors import code_of
 from cloudgpu.providers.aws.network import network
 from cloudgpu.providers.aws.network.shared import Shared, clear_shared, make_shared
@@ -50,11 +50,7 @@ def launch(aws: Aws, attempt: Attempt, *, deadline: datetime) -> Instance:
     call = Call(**attempt.call)
     parameters = _call_parameters(aws, attempt, call)
     (found,) = Sender(aws, attempt, call.region, deadline).send(parameters)
-    return _instance(aws, call.region, found)
-
-
-def _instance(aws: Aws, region: str, raw: dict[str, Any]) -> Instance:
-    return instance(raw, account=aws.account, region=region, ssh_port=aws.options.ssh_port)
+    return instance_of(aws, call.region, found)
 
 
 def _call_parameters(aws: Aws, attempt: Attempt, call: Call) -> dict[str, Any]:
@@ -179,7 +175,7 @@ def launch_together(aws: Aws, attempts: Sequence[Attempt], *, deadline: datetime
         with suppress(CloudgpuError):  # it is free, and `cloudgpu orphans` finds it
             clear_shared(aws, first_attempt.machine.removesuffix("-0"), call.region)
         raise
-    return [_instance(aws, call.region, one) for one in machines]
+    return [instance_of(aws, call.region, one) for one in machines]
 
 
 def _cluster_call_parameters(aws: Aws, attempts: Sequence[Attempt], call: Call) -> dict[str, Any]:

@@ -97,8 +97,9 @@ def _our_instances(aws: Aws, region: str) -> list[Instance]:
 
 def instances(aws: Aws, region: str, found: Sequence[dict[str, Any]]) -> list[Instance]:
     """Return `Instance`s of machines as AWS describes them; one call more for spot machines that stopped or ended."""
-    return interruption.with_end_causes(aws, region, [(one, _instance(aws, region, one)) for one in found])
+    return interruption.with_end_causes(aws, region, [(one, instance_of(aws, region, one)) for one in found])
 
 
-def _instance(aws: Aws, region: str, raw: dict[str, Any]) -> Instance:
+def instance_of(aws: Aws, region: str, raw: dict[str, Any]) -> Instance:
+    """Return the `Instance` of a machine as AWS describes it. No call."""
     return translate.instance(raw, account=aws.account, region=region, ssh_port=aws.options.ssh_port)

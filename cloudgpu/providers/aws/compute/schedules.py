@@ -23,7 +23,9 @@ from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, call_tolerating, pages
 from cloudgpu.providers.aws.compute.listing import describe_raw
 from cloudgpu.providers.aws.compute.power import is_one_time, raise_if_ended
+from cloudgpu.providers.aws.errors import code_of
 from cloudgpu.providers.shared.calls import by_item, check_all_answered
+from cloudgpu.providers.shared.errors import Tolerating
 
 SCHEDULE_GROUP = "cloudgpu"
 MIN_DELAY = timedelta(minutes=2)  # "schedules invoke their targets with 60 second precision" (user guide)
@@ -115,19 +117,12 @@ def _timers_of_region(aws: Aws, region: str, machines: Collection[tuple[str, str
 
 
 def _schedule_names(aws: Aws, region: str) -> Iterator[str]:
-    client, filters = (
-        aws.client("scheduler", region),
-        {"GroupName": SCHEDULE_GROUP, "NamePrefix": f"{_name_prefix(aws)}."},
-    )
-    from botocore.exceptions import ClientError
-
-    with aws.calling("scheduler:ListSchedules", region):
-        try:
-            for page in pages(client, "list_schedules", PaginationConfig={"PageSize": PAGE_SIZE}, **filters):
-                yield from (one["Name"] for one in page["Schedules"])
-        except ClientError as error:
-            if error.response["Error"]["Code"] != NOT_FOUND:  # a region in which no timer was ever set
-                raise
+    client = aws.client("scheduler", region)
+    filters = {"GroupName": SCHEDULE_GROUP, "NamePrefix": f"{_name_prefix(aws)}."}
+    # it has no group in a region in which no timer was ever set
+    with Tolerating(code_of, NOT_FOUND), aws.calling("scheduler:ListSchedules", region):
+        for page in pages(client, "list_schedules", PaginationConfig={"PageSize": PAGE_SIZE}, **filters):
+            yield from (one["Name"] for one in page["Schedules"])
 
 
 def _start_time(aws: Aws, region: str, name: str) -> datetime | None:

@@ -13,7 +13,9 @@ from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, QuotaExceeded
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws.client import PROVIDER, Aws, describe_instances, pages
+from cloudgpu.providers.aws.errors import code_of
 from cloudgpu.providers.aws.market.availability import check_region
+from cloudgpu.providers.shared.errors import Tolerating
 
 SERVICE = "service-quotas"
 _COUNTED_STATES = [
@@ -51,13 +53,13 @@ def _too_small_error(quota: ListedQuota, region: str, launch_text: str, limit: f
 
 def _limit(aws: Aws, region: str, code: str) -> float | None:
     """Return a limit; None where AWS has none for this account."""
-    with aws.calling("servicequotas:GetServiceQuota", region, value=code):
-        client = aws.client(SERVICE, region)
-        try:
-            found = client.get_service_quota(ServiceCode="ec2", QuotaCode=code)
-        except client.exceptions.NoSuchResourceException:
-            return None
-    return float(found["Quota"]["Value"])
+    with (
+        Tolerating(code_of, "NoSuchResourceException"),
+        aws.calling("servicequotas:GetServiceQuota", region, value=code),
+    ):
+        found = aws.client(SERVICE, region).get_service_quota(ServiceCode="ec2", QuotaCode=code)
+        return float(found["Quota"]["Value"])
+    return None
 
 
 def quotas(aws: Aws, region: str) -> list[Quota]:

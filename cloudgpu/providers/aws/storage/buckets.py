@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 from cloudgpu.core.model.buckets import BucketAddress, BucketObject, PresignedPost
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.aws.client import Aws, pages
+from cloudgpu.providers.aws.client import Aws, call_tolerating, pages
 from cloudgpu.providers.base import ProviderSettings
 
 CHUNK = 1 << 20  # bytes
@@ -33,7 +33,7 @@ class S3Bucket:
         """Return its region. One call, HeadBucket, the first time."""
         if self._region is None:
             home_region = self._aws.options.home_region
-            found = self._call("ListBucket", home_region, "head_bucket", missing_codes=_NO_BUCKET, Bucket=self._name)
+            found = self._call("ListBucket", home_region, "HeadBucket", missing_codes=_NO_BUCKET, Bucket=self._name)
             headers = found["ResponseMetadata"]["HTTPHeaders"]
             self._region = str(headers.get("x-amz-bucket-region") or home_region)
         return self._region
@@ -71,7 +71,7 @@ class S3Bucket:
 
     def read(self, key: str) -> bytes | None:
         """Return an object's content; None where there is none."""
-        found = self._call("GetObject", self.region(), "get_object", none_codes=_NO_OBJECT, Bucket=self._name, Key=key)
+        found = self._call("GetObject", self.region(), "GetObject", none_codes=_NO_OBJECT, Bucket=self._name, Key=key)
         if found is None:
             return None
         with self._aws.calling("s3:GetObject", self.region(), value=self._name):
@@ -80,7 +80,7 @@ class S3Bucket:
     def copy(self, key: str, file: BinaryIO) -> None:
         """Write an object's content to a file."""
         found = self._call(
-            "GetObject", self.region(), "get_object", missing_codes=_NO_OBJECT, Bucket=self._name, Key=key
+            "GetObject", self.region(), "GetObject", missing_codes=_NO_OBJECT, Bucket=self._name, Key=key
         )
         with self._aws.calling("s3:GetObject", self.region(), value=self._name):
             file.writelines(found["Body"].iter_chunks(CHUNK))
@@ -92,7 +92,7 @@ class S3Bucket:
         errors = []
         for start in range(0, len(keys), MAX_PER_CALL):
             batch = {"Objects": [{"Key": key} for key in keys[start : start + MAX_PER_CALL]], "Quiet": True}
-            answer = self._call("DeleteObject", self.region(), "delete_objects", Bucket=self._name, Delete=batch)
+            answer = self._call("DeleteObject", self.region(), "DeleteObjects", Bucket=self._name, Delete=batch)
             errors += answer.get("Errors", ())  # of single objects, in an answer with status 200
         if errors:
             with self._aws.calling("s3:DeleteObject", self.region(), value=self._name):
@@ -105,27 +105,24 @@ class S3Bucket:
         self,
         permission: str,
         region: str,
-        method: str,
+        action: str,
         *,
         none_codes: Sequence[str] = (),
         missing_codes: Sequence[str] = (),
         **parameters: Any,
     ) -> Any:
-        """Return what a method answers; None for an error code in `none_codes`.
+        """Return what an action of S3 answers; None for an error code in `none_codes`.
 
         Raises InvalidRequest for one in `missing_codes`.
         """
-        from botocore.exceptions import ClientError
-
-        with self._aws.calling(f"s3:{permission}", region, value=self._name):
-            try:
-                return getattr(self._client(), method)(**parameters)
-            except ClientError as error:
-                code = str(error.response["Error"]["Code"])
-                if code in none_codes:
-                    return None
-                if code not in missing_codes:
-                    raise
+        tolerated, client = (*none_codes, *missing_codes), self._client()
+        answer = call_tolerating(
+            self._aws, client, action, region, f"s3:{permission}", self._name, tolerated, **parameters
+        )
+        if not isinstance(answer, str):
+            return answer
+        if answer in none_codes:
+            return None
         raise InvalidRequest(
             f"The bucket s3://{self._name} is not there, or lacks {parameters.get('Key', 'everything')}.",
             field="bucket",
