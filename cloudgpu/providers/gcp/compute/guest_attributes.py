@@ -20,6 +20,7 @@ from functools import partial
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
+from cloudgpu.providers.gcp.compute.listing import fetch_machine
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.shared.calls import by_item, result_or_error
 from cloudgpu.providers.shared.rules import time_of_tag
@@ -41,7 +42,7 @@ def read_attributes(gcp: Gcp, id: str, path: str) -> Mapping[str, str]:  # noqa:
         if not is_gone(error) or _NO_MACHINE_TEXT in error.message:
             raise
         if _NO_ATTRIBUTE_TEXT not in error.message.lower():
-            gcp.call("compute.instances.get", zone, value=id, zone=zone, instance=name)
+            fetch_machine(gcp, id)
         return {}
     attributes = answer.get("queryValue", {}).get("items", ())
     if not attributes and answer.get("variableValue"):  # a path that is a key's own

@@ -15,7 +15,7 @@ from typing import Any
 from cloudgpu.errors import AuthFailed, CloudgpuError
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
-from cloudgpu.providers.gcp.compute.translate import id_of
+from cloudgpu.providers.gcp.compute.translate import STOPPED, id_of, is_spot
 from cloudgpu.providers.gcp.storage.resources import list_all_scopes, parse_time
 from cloudgpu.providers.shared.calls import ask_each
 
@@ -44,7 +44,7 @@ def end_reasons(gcp: Gcp, machines: Iterable[Raw]) -> Mapping[str, str]:
     other ends; where the list of all zones does not answer, one for each of their zones. Operations that cannot be read
     raise nothing: then only ends by the machine's own timer are explained.
     """
-    ended = [machine for machine in machines if machine.get("status") == "TERMINATED"]
+    ended = [machine for machine in machines if machine.get("status") == STOPPED]
     reasons = {id_of(machine): TIMER_REASON for machine in ended if _is_stopped_by_timer(machine)}
     recent = [machine for machine in ended if _is_recent(machine, gcp.clock())]
     spot = [machine for machine in recent if is_spot(machine)]
@@ -61,12 +61,6 @@ def end_reasons(gcp: Gcp, machines: Iterable[Raw]) -> Mapping[str, str]:
             if (reason := reason_by_events(machine, events)) is not None
         }
     return reasons
-
-
-def is_spot(machine: Raw) -> bool:
-    """Say whether a machine is one that Google may take back."""
-    scheduling = machine.get("scheduling", {})
-    return bool(scheduling.get("provisioningModel") == "SPOT" or scheduling.get("preemptible"))
 
 
 def reason_by_events(machine: Raw, events: Sequence[Raw]) -> str | None:

@@ -68,9 +68,8 @@ def _exists(gcp: Gcp, call: Call, machine_id: str) -> bool:
 
     Without its firewall rules nobody could reach it. Raises the error of the read.
     """
-    zone, name = ids.zone_and_name(machine_id)
     try:
-        gcp.call("compute.instances.get", zone, value=machine_id, project=call.project, zone=zone, instance=name)
+        listing.fetch_machine(gcp, machine_id, project=call.project)
     except InstanceNotFound:
         return False
     return True
@@ -159,11 +158,8 @@ class _Sender:
         return machine
 
     def _read_machine(self) -> Mapping[str, Any]:
-        zone = self._call.zone
-        machine_id = ids.machine_id(zone, self._name)
-        where: dict[str, Any] = {"project": self._call.project, "zone": zone, "instance": self._name}
-        answer = self._gcp.call("compute.instances.get", zone, value=machine_id, **where)
-        return {"zone": zone, "name": self._name, **answer}
+        machine_id = ids.machine_id(self._call.zone, self._name)
+        return listing.fetch_machine(self._gcp, machine_id, project=self._call.project)
 
     def _find_made(self, error: CloudgpuError) -> Mapping[str, Any]:
         """Return the machine of this name if it is this attempt's, else raise `error`.

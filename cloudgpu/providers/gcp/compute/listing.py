@@ -30,9 +30,15 @@ def read_machine(gcp: Gcp, id: str) -> dict[str, Any]:  # noqa: A002
 
     Raises AuthFailed where the account's project is not the one that the machine was launched in.
     """
+    gcp.project_pins.check(ids.zone_and_name(id)[1], lambda: gcp.project)
+    return fetch_machine(gcp, id)
+
+
+def fetch_machine(gcp: Gcp, id: str, **parameters: Any) -> dict[str, Any]:  # noqa: A002
+    """Return a machine in Google's format, of the account's project unless another is given. One call."""
     zone, name = ids.zone_and_name(id)
-    gcp.project_pins.check(name, lambda: gcp.project)
-    return {"zone": zone, "name": name, **gcp.call("compute.instances.get", zone, value=id, zone=zone, instance=name)}
+    answer = gcp.call("compute.instances.get", zone, value=id, zone=zone, instance=name, **parameters)
+    return {"zone": zone, "name": name, **answer}
 
 
 def listed(gcp: Gcp) -> Listing:

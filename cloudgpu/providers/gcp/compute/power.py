@@ -17,16 +17,22 @@ from cloudgpu.errors import AuthFailed, CloudgpuError, InstanceNotFound, Invalid
 from cloudgpu.providers.gcp import errors, ids
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute import schedules
-from cloudgpu.providers.gcp.compute.interruption import is_spot
 from cloudgpu.providers.gcp.compute.listing import instances, list_ours, read_machine
-from cloudgpu.providers.gcp.compute.translate import boot_disk, has_scratch, id_of, labels_of, metadata_of
+from cloudgpu.providers.gcp.compute.translate import (
+    STOPPED,
+    boot_disk,
+    has_scratch,
+    id_of,
+    is_spot,
+    labels_of,
+    metadata_of,
+)
 from cloudgpu.providers.gcp.error_codes import STALE
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.network import firewall
-from cloudgpu.providers.gcp.storage.resources import change_and_wait
+from cloudgpu.providers.gcp.storage.resources import change_machine
 from cloudgpu.providers.shared.calls import by_item, result_or_error, retry
 
-STOPPED = "TERMINATED"  # Google's word for a machine that can be started again
 STARTING = ("PENDING", "PROVISIONING", "STAGING", "REPAIRING")
 STOPPING = ("PENDING_STOP", "STOPPING", "SUSPENDING", "DEPROVISIONING")
 POLL_PAUSE_S, MAX_POLLS = 3.0, 40  # a machine that is just starting is stopped once it runs
@@ -80,7 +86,7 @@ def _set_disk_deletion(gcp: Gcp, id: str, raw_machine: Mapping[str, Any], *, kee
     """Set whether the system disk is deleted with its machine; no call where it is set so already."""
     disk = boot_disk(raw_machine)
     if disk is not None and bool(disk.get("autoDelete")) is keep:
-        _change(gcp, id, "setDiskAutoDelete", deviceName=disk["deviceName"], autoDelete=not keep)
+        change_machine(gcp, id, "setDiskAutoDelete", deviceName=disk["deviceName"], autoDelete=not keep)
 
 
 def stop(gcp: Gcp, id: str) -> None:  # noqa: A002
@@ -126,7 +132,7 @@ def start(gcp: Gcp, id: str) -> None:  # noqa: A002
         raise InvalidRequest(message, field="instance", value=id, next=remedy)
     if status == STOPPED:
         schedules.renew(gcp, id, machine)
-        _change(gcp, id, "start")
+        change_machine(gcp, id, "start")
 
 
 PREEMPTION_NOTICE = timedelta(seconds=30)  # "best effort, up to 30 seconds" (Spot VMs, Preemption process)
@@ -177,16 +183,10 @@ def _set_tags(gcp: Gcp, id: str, raw_machine: Mapping[str, Any], tags: Mapping[s
     if metadata_tags.items() - metadata.items():
         items = [{"key": key, "value": value} for key, value in {**metadata, **metadata_tags}.items()]
         fingerprint = raw_machine.get("metadata", {}).get("fingerprint", "")
-        _change(gcp, id, "setMetadata", metadataResource={"items": items, "fingerprint": fingerprint})
+        change_machine(gcp, id, "setMetadata", metadataResource={"items": items, "fingerprint": fingerprint})
     if tags.items() - labels.items():
         request = {"labels": {**labels, **tags}, "labelFingerprint": raw_machine.get("labelFingerprint", "")}
-        _change(gcp, id, "setLabels", instancesSetLabelsRequestResource=request)
-
-
-def _change(gcp: Gcp, id: str, verb: str, **fields: Any) -> None:  # noqa: A002
-    """Make a change of a machine, and wait until it is done."""
-    zone, name = ids.zone_and_name(id)
-    change_and_wait(gcp, f"compute.instances.{verb}", zone, value=id, zone=zone, instance=name, **fields)
+        change_machine(gcp, id, "setLabels", instancesSetLabelsRequestResource=request)
 
 
 MAX_PARALLEL = 16

@@ -18,12 +18,11 @@ from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute.listing import list_ours, read_machine
 from cloudgpu.providers.gcp.compute.request import MAX_RUN, run_seconds
-from cloudgpu.providers.gcp.compute.translate import has_scratch, id_of, labels_of
-from cloudgpu.providers.gcp.storage.resources import change_and_wait, parse_time
+from cloudgpu.providers.gcp.compute.translate import STOPPED, has_scratch, id_of, labels_of
+from cloudgpu.providers.gcp.storage.resources import change_machine, parse_time
 from cloudgpu.providers.shared.calls import check_all_answered
 
 TOLERANCE = timedelta(minutes=3)  # a start takes its time: a timer that differs by less counts as the requested one
-STOPPED = "TERMINATED"  # Google's word for a machine that can be started again
 
 
 def timer(gcp: Gcp, id: str) -> datetime | None:  # noqa: A002
@@ -116,10 +115,8 @@ def _renew_until(raw: Mapping[str, Any]) -> datetime | None:
 
 def _reschedule(gcp: Gcp, id: str, raw: Mapping[str, Any], seconds: int) -> None:  # noqa: A002
     """Set how long a stopped machine may run; the rest of its scheduling is sent as it was."""
-    zone, name = ids.zone_and_name(id)
     scheduling = {key: value for key, value in raw.get("scheduling", {}).items() if key != "terminationTime"}
     scheduling |= {"maxRunDuration": {"seconds": str(seconds)}, "instanceTerminationAction": "STOP"}
     if has_scratch(raw):
         scheduling |= {"onInstanceStopAction": {"discardLocalSsd": True}}
-    action = "compute.instances.setScheduling"
-    change_and_wait(gcp, action, zone, value=id, zone=zone, instance=name, schedulingResource=scheduling)
+    change_machine(gcp, id, "setScheduling", schedulingResource=scheduling)

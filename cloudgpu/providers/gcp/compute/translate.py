@@ -9,12 +9,11 @@ from typing import Any
 from cloudgpu.core.model.instances import Address, Instance, State
 from cloudgpu.core.model.offers import Accelerator, Market
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.storage.resources import parse_time
+from cloudgpu.providers.gcp.storage.resources import our_tags, parse_time
 from cloudgpu.providers.machine.files import USER
 from cloudgpu.providers.shared.rules import gpus_of
 
 Raw = Mapping[str, Any]
-TAG_PREFIX = "cloudgpu-"
 OLD_GPU_PREFIX = "nvidia-tesla-"  # of Google's names of GPUs that are attached to N1 machines
 _STATES = {  # Compute Engine's guide, "VM instance lifecycle"
     "PENDING": State.PENDING,
@@ -32,7 +31,7 @@ _STATES = {  # Compute Engine's guide, "VM instance lifecycle"
 # A machine costs from RUNNING until it is TERMINATED (the same guide; that it costs while it is STOPPING is the careful
 # reading). What is pending is about to: the bill shows that time as a range (`from_running` in core.billing.rules). A
 # suspended one costs the memory that it keeps (unverified).
-_UNBILLED = ("TERMINATED",)
+STOPPED = "TERMINATED"  # Google's word for a machine that can be started again, and the one status that is not billed
 
 
 def instance(raw: Raw, *, account: str, ssh_port: int, reason: str | None = None) -> Instance:
@@ -46,12 +45,12 @@ def instance(raw: Raw, *, account: str, ssh_port: int, reason: str | None = None
         account=account,
         id=id_of(raw),
         state=state,
-        billed=status not in _UNBILLED,
-        tags={key: value for key, value in labels_of(raw).items() if key.startswith(TAG_PREFIX)},
+        billed=status != STOPPED,
+        tags=our_tags(raw),
         region=ids.region_of(zone) or "",
         zone=zone,
         instance_type=name,
-        market=_market(raw),
+        market=Market.SPOT if is_spot(raw) else Market.ON_DEMAND,
         launched_at=parse_time(raw.get("creationTimestamp")),
         since=_since(raw, state),
         address=_address(raw, ssh_port) if state in (State.PENDING, State.RUNNING) else None,
@@ -106,10 +105,10 @@ def metadata_of(raw: Raw) -> dict[str, str]:
     return {item["key"]: item.get("value", "") for item in raw.get("metadata", {}).get("items", ())}
 
 
-def _market(raw: Raw) -> Market:
+def is_spot(raw: Raw) -> bool:
+    """Say whether a machine is one that Google may take back."""
     scheduling = raw.get("scheduling", {})
-    is_spot = scheduling.get("provisioningModel") == "SPOT" or scheduling.get("preemptible")
-    return Market.SPOT if is_spot else Market.ON_DEMAND
+    return bool(scheduling.get("provisioningModel") == "SPOT" or scheduling.get("preemptible"))
 
 
 def _since(raw: Raw, state: State) -> datetime | None:

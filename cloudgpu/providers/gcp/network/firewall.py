@@ -17,7 +17,7 @@ from cloudgpu.providers.gcp.errors import code_of, is_gone
 from cloudgpu.providers.gcp.network import firewall_rules
 from cloudgpu.providers.gcp.network.firewall_rules import Rule
 from cloudgpu.providers.gcp.network.network import relative_name
-from cloudgpu.providers.gcp.storage.resources import if_found
+from cloudgpu.providers.gcp.storage.resources import change_and_wait, if_found
 from cloudgpu.providers.shared.calls import retry
 from cloudgpu.providers.shared.rules import OpenRule
 
@@ -166,12 +166,9 @@ def write_rule(gcp: Gcp, project: str, body: Mapping[str, Any]) -> None:
 
 
 def _insert_or_patch(gcp: Gcp, project: str, body: Mapping[str, Any]) -> None:
-    name = body["name"]
+    parameters = {"firewallResource": dict(body), **_project_field(project)}
     try:
-        operation = gcp.call(
-            "compute.firewalls.insert", value=name, firewallResource=dict(body), **_project_field(project)
-        )
-        operations.wait_for(gcp, operation, action="compute.firewalls.insert", value=name, project=project or None)
+        change_and_wait(gcp, "compute.firewalls.insert", "", value=body["name"], **parameters)
     except InvalidRequest as error:
         if code_of(error) not in ALREADY_EXISTS:
             raise
@@ -179,9 +176,8 @@ def _insert_or_patch(gcp: Gcp, project: str, body: Mapping[str, Any]) -> None:
 
 
 def _patch(gcp: Gcp, project: str, body: Mapping[str, Any]) -> None:
-    name, action = body["name"], "compute.firewalls.patch"
-    operation = gcp.call(action, value=name, firewall=name, firewallResource=dict(body), **_project_field(project))
-    operations.wait_for(gcp, operation, action=action, value=name, project=project or None)
+    parameters = {"firewall": body["name"], "firewallResource": dict(body), **_project_field(project)}
+    change_and_wait(gcp, "compute.firewalls.patch", "", value=body["name"], **parameters)
 
 
 def _project_field(project: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
+from cloudgpu.providers.gcp.compute.listing import fetch_machine
 from cloudgpu.providers.gcp.compute.translate import boot_disk
 from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
@@ -30,7 +31,7 @@ _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _GET_ACTION, _INSERT_ACTION = "compute.images.get", "compute.images.insert"
 
 
-def save_image(gcp: Gcp, source: str, name: str, tags: Mapping[str, str], *, restart: bool) -> ProviderResource:  # noqa: ARG001
+def save_image(gcp: Gcp, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> ProviderResource:  # noqa: ARG001
     """Take the next step to the image `name` and return it, `ready` once it is there.
 
     A machine goes on running meanwhile, whatever `restart` says.
@@ -97,12 +98,10 @@ def _source_disk(gcp: Gcp, source: str) -> tuple[str, str]:
     zone_and_name = ids.parse(source)
     if zone_and_name is None:
         raise source_not_found_error("Google", source)
-    zone, name = zone_and_name
-    machine_json = gcp.call("compute.instances.get", zone, value=source, zone=zone, instance=name)
-    disk = boot_disk(machine_json)
+    disk = boot_disk(fetch_machine(gcp, source))
     if disk is None:
         raise source_not_found_error("Google", source)
-    return ids.last_part(disk["source"]), zone
+    return ids.last_part(disk["source"]), zone_and_name[0]
 
 
 def _check_unattached(gcp: Gcp, source: str, zone: str, name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from cloudgpu.catalog.disktypes import disk_type
@@ -11,8 +12,6 @@ from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Volume
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.values.naming import digest
-from cloudgpu.errors import CloudgpuError
-from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import PROVIDER, Gcp
 from cloudgpu.providers.gcp.compute import listing
@@ -20,6 +19,7 @@ from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.storage.resources import (
     GLOBAL,
+    PartialListing,
     change_and_wait,
     if_found,
     list_all_scopes,
@@ -28,17 +28,16 @@ from cloudgpu.providers.gcp.storage.resources import (
     our_tags,
     parse_resource_id,
     parse_time,
+    read_lists,
     relevant_gaps,
     resource_id,
     scope_parameter,
 )
-from cloudgpu.providers.shared.calls import check_all_answered, result_or_error
+from cloudgpu.providers.shared.calls import check_all_answered
 from cloudgpu.providers.shared.errors import Tolerating
 from cloudgpu.providers.shared.named_volumes import check_volume_size, pick_in_zone, size_to_make, volume_in_use_error
 
 Raw = Mapping[str, Any]
-# The resources of one list, and the scopes that did not answer.
-PartialListing = tuple[list[ProviderResource], tuple[Unanswered, ...]]
 DISKS, IMAGES, SNAPSHOTS, MACHINE_IMAGES = "disks", "images", "snapshots", "machineImages"
 OUR_RESOURCES_FILTER = f"labels.{TAG_LEDGER}:*"
 STORED_AS_IMAGE, STORED_AS_SNAPSHOT = "custom_image", "snapshot(standard)"  # the catalogue's names
@@ -60,25 +59,20 @@ def resources(gcp: Gcp, region: str | None) -> ResourceListing:
     Raises an error where neither disks nor images answered. cloudgpu makes no snapshots or machine images: those that
     somebody gave its labels are listed where Google answers.
     """
-    read_lists: list[Callable[[], PartialListing]] = [
-        lambda: _disks(gcp),
-        lambda: _list_global(gcp, IMAGES, image),
-        lambda: _list_global(gcp, SNAPSHOTS, snapshot),
-        lambda: _list_global(gcp, MACHINE_IMAGES, machine_image),
-    ]
-    with Pool(len(read_lists)) as pool:
-        disks, images, *others = pool.map(result_or_error, read_lists)
-    errors = [answer for answer in (disks, images) if isinstance(answer, CloudgpuError)]
-    if len(errors) > 1:
-        raise errors[0]
-    unanswered = [Unanswered(region or gcp.account, error.message) for error in errors]
-    answered = [answer for answer in (disks, images, *others) if not isinstance(answer, CloudgpuError)]
-    unanswered += [gap for _, gaps in answered for gap in relevant_gaps(gcp, gaps, region)]
-    items = tuple(resource for listed, _ in answered for resource in listed if region in (None, resource.region))
-    if region is None and not unanswered and not any(gcp.ledger in ("", item.tags.get(TAG_LEDGER)) for item in items):
+    found = read_lists(
+        gcp,
+        region,
+        [lambda: _disks(gcp), lambda: _list_global(gcp, IMAGES, image)],
+        optional=[
+            lambda: _list_global(gcp, SNAPSHOTS, snapshot),
+            lambda: _list_global(gcp, MACHINE_IMAGES, machine_image),
+        ],
+    )
+    if region is not None:
+        return found
+    if not found.unanswered and not any(gcp.ledger in ("", item.tags.get(TAG_LEDGER)) for item in found.items):
         listing.forget_project(gcp)  # no machine either: each has a disk
-    unanswered += listing.other_projects(gcp) if region is None else ()
-    return ResourceListing(items, tuple(unanswered), None if region is None else frozenset((region,)))
+    return replace(found, unanswered=(*found.unanswered, *listing.other_projects(gcp)))
 
 
 def _disks(gcp: Gcp) -> PartialListing:
@@ -184,8 +178,7 @@ def attach(gcp: Gcp, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
     Raises InstanceNotFound, and InvalidRequest where another machine uses it, it is in another zone, or it has to be
     made and no size was given.
     """
-    zone, name = ids.zone_and_name(id)
-    machine = gcp.call("compute.instances.get", zone, value=id, zone=zone, instance=name)
+    zone, machine = ids.zone_and_name(id)[0], listing.fetch_machine(gcp, id)
     tags = {**tags, TAG_VOLUME: volume.name}
     volume_disk = _find_volume(gcp, zone, volume, tags) or _create_volume(
         gcp, zone, volume, tags, disk_type(ids.last_part(machine["machineType"]))

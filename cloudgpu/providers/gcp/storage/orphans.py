@@ -6,14 +6,13 @@ listed: it is of no ledger, costs nothing, and protects later launches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.parallel import Pool
+from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import PROVIDER, Gcp
 from cloudgpu.providers.gcp.compute import listing
@@ -24,6 +23,7 @@ from cloudgpu.providers.gcp.network.shared import ClusterRule
 from cloudgpu.providers.gcp.storage.disks import OUR_RESOURCES_FILTER
 from cloudgpu.providers.gcp.storage.resources import (
     GLOBAL,
+    PartialListing,
     change_and_wait,
     if_found,
     list_all_scopes,
@@ -31,14 +31,12 @@ from cloudgpu.providers.gcp.storage.resources import (
     our_tags,
     parse_resource_id,
     parse_time,
-    relevant_gaps,
+    read_lists,
     resource_id,
     scope_parameter,
 )
-from cloudgpu.providers.shared.calls import result_or_error
 
 Raw = Mapping[str, Any]
-PartialListing = tuple[list[ProviderResource], tuple[Unanswered, ...]]
 FIREWALLS, ADDRESSES = "firewalls", "addresses"
 UNUSED_ADDRESS = "static_ip_unused"  # the catalogue's name
 _COLLECTIONS = {Kind.SECURITY_GROUP: (FIREWALLS,), Kind.ADDRESS: (ADDRESSES,)}
@@ -49,17 +47,7 @@ def orphans(gcp: Gcp, region: str | None) -> ResourceListing:
 
     A rule counts as used while its machine exists. Raises the first error where nothing answered.
     """
-    read_lists: list[Callable[[], PartialListing]] = [lambda: _rules(gcp), lambda: _addresses(gcp)]
-    with Pool(len(read_lists)) as pool:
-        answers = list(pool.map(result_or_error, read_lists))
-    errors = [answer for answer in answers if isinstance(answer, CloudgpuError)]
-    if len(errors) == len(answers):
-        raise errors[0]
-    answered = [answer for answer in answers if not isinstance(answer, CloudgpuError)]
-    unanswered = [Unanswered(region or gcp.account, error.message) for error in errors]
-    unanswered += [gap for _, gaps in answered for gap in relevant_gaps(gcp, gaps, region)]
-    items = tuple(orphan for listed, _ in answered for orphan in listed if region in (None, orphan.region))
-    return ResourceListing(items, tuple(unanswered), None if region is None else frozenset((region,)))
+    return read_lists(gcp, region, [lambda: _rules(gcp), lambda: _addresses(gcp)])
 
 
 def _rules(gcp: Gcp) -> PartialListing:
@@ -78,8 +66,8 @@ def _rules(gcp: Gcp) -> PartialListing:
     machines, unanswered = listing.list_ours(gcp)
     machine_ids = {id_of(machine) for machine in machines}
     cluster_resources = [
-        _cluster_rule(gcp, cluster_rule, shared.machine_using(cluster_rule, machines, unanswered))
-        for cluster_rule in cluster_rules
+        _rule_resource(gcp, one, one.region, one.name, shared.machine_using(one, machines, unanswered))
+        for one in cluster_rules
     ]
     return [*(_rule(gcp, rule, machine_ids, unanswered) for rule in rules), *cluster_resources], unanswered
 
@@ -88,20 +76,7 @@ def _rule(gcp: Gcp, rule: Rule, machine_ids: set[str], unanswered: Sequence[Unan
     """Return the rule of a machine; it is used while that exists, or may exist in what did not answer."""
     zone, _ = ids.zone_and_name(rule.machine)
     in_use = rule.machine in machine_ids or _may_hold(unanswered, zone)
-    return ProviderResource(
-        provider=PROVIDER,
-        account=gcp.account,
-        region=ids.region_of(zone) or "",
-        zone="",
-        id=resource_id(GLOBAL, FIREWALLS, rule.name),
-        kind=Kind.SECURITY_GROUP,
-        name=rule.label,
-        size_gb=0,
-        stored_as="",
-        tags=rule.tags,
-        made_at=rule.made_at,
-        attached_to=rule.machine if in_use else None,
-    )
+    return _rule_resource(gcp, rule, ids.region_of(zone) or "", rule.label, rule.machine if in_use else None)
 
 
 def _may_hold(unanswered: Sequence[Unanswered], zone: str) -> bool:
@@ -109,16 +84,15 @@ def _may_hold(unanswered: Sequence[Unanswered], zone: str) -> bool:
     return any(gap.scope == zone or ids.region_of(gap.scope) is None for gap in unanswered)
 
 
-def _cluster_rule(gcp: Gcp, rule: ClusterRule, used_by: str | None) -> ProviderResource:
-    """Return the rule of a cluster; it is used as long as one of its machines exists."""
+def _rule_resource(gcp: Gcp, rule: Rule | ClusterRule, region: str, name: str, used_by: str | None) -> ProviderResource:
     return ProviderResource(
         provider=PROVIDER,
         account=gcp.account,
-        region=rule.region,
+        region=region,
         zone="",
         id=resource_id(GLOBAL, FIREWALLS, rule.name),
         kind=Kind.SECURITY_GROUP,
-        name=rule.name,
+        name=name,
         size_gb=0,
         stored_as="",
         tags=rule.tags,

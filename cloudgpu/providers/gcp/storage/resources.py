@@ -7,20 +7,25 @@ and collections are spelled as in Google's own addresses.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.core.model.resources import Kind, ProviderResource
+from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.operations import wait_for
+from cloudgpu.providers.shared.calls import result_or_error
 from cloudgpu.providers.shared.errors import invalid_id_error
 
 Raw = Mapping[str, Any]
+# The resources of one list, and the scopes that did not answer.
+PartialListing = tuple[list[ProviderResource], tuple[Unanswered, ...]]
+ListReader = Callable[[], PartialListing]
 Answer = TypeVar("Answer")
 GLOBAL = "global"
 NOT_REACHED = "Google could not reach it"
@@ -104,6 +109,25 @@ def list_all_scopes(
     return resources, tuple(Unanswered(scope, why) for scope, why in unanswered.items())
 
 
+def read_lists(
+    gcp: Gcp, region: str | None, needed: Sequence[ListReader], optional: Sequence[ListReader] = ()
+) -> ResourceListing:
+    """Return what these lists have in a region (None: all), read in parallel, and what did not answer.
+
+    Raises the first error where none of `needed` answered. One of `optional` that does not answer is left out.
+    """
+    with Pool(len(needed) + len(optional)) as pool:
+        answers = list(pool.map(result_or_error, [*needed, *optional]))
+    errors = [answer for answer in answers[: len(needed)] if isinstance(answer, CloudgpuError)]
+    if len(errors) == len(needed):
+        raise errors[0]
+    answered = [answer for answer in answers if not isinstance(answer, CloudgpuError)]
+    unanswered = [Unanswered(region or gcp.account, error.message) for error in errors]
+    unanswered += [gap for _, gaps in answered for gap in relevant_gaps(gcp, gaps, region)]
+    items = tuple(resource for listed, _ in answered for resource in listed if region in (None, resource.region))
+    return ResourceListing(items, tuple(unanswered), None if region is None else frozenset((region,)))
+
+
 def missing_parts(scope: str, answer: Raw) -> dict[str, str]:
     """Return the scope and the warning's message where a warning says that the answer lacks something; else nothing."""
     warning = answer.get("warning", {})
@@ -125,7 +149,14 @@ def _is_relevant(gcp: Gcp, scope: str, region: str | None) -> bool:
 
 def change_and_wait(gcp: Gcp, action: str, where: str, *, value: str | None = None, **parameters: Any) -> Raw:
     """Make a change and return its operation once that is done. Raises the error that it ended with."""
-    return wait_for(gcp, gcp.call(action, where, value=value, **parameters), action=action, value=value)
+    operation = gcp.call(action, where, value=value, **parameters)
+    return wait_for(gcp, operation, action=action, value=value, project=parameters.get("project"))
+
+
+def change_machine(gcp: Gcp, id: str, verb: str, **parameters: Any) -> None:  # noqa: A002
+    """Make a change of a machine, and wait until it is done."""
+    zone, name = ids.zone_and_name(id)
+    change_and_wait(gcp, f"compute.instances.{verb}", zone, value=id, zone=zone, instance=name, **parameters)
 
 
 def if_found(call: Callable[[], Answer]) -> Answer | None:
