@@ -19,7 +19,7 @@ from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute.listing import list_ours, read_machine
 from cloudgpu.providers.gcp.compute.request import MAX_RUN, run_seconds
 from cloudgpu.providers.gcp.compute.translate import STOPPED, has_scratch, id_of, labels_of
-from cloudgpu.providers.gcp.storage.resources import change_machine, parse_time
+from cloudgpu.providers.gcp.storage.resources import change_machine, parse_time, relevant_gaps
 from cloudgpu.providers.shared.calls import check_all_answered
 
 TOLERANCE = timedelta(minutes=3)  # a start takes its time: a timer that differs by less counts as the requested one
@@ -65,11 +65,10 @@ def set_timer(gcp: Gcp, id: str, at: datetime) -> bool:  # noqa: A002
 def timers(gcp: Gcp, region: str | None = None) -> dict[str, datetime]:
     """Return when the timer of each machine of this ledger fires, by our id: a call per 500 machines.
 
-    Raises ProviderUnavailable naming a zone that did not answer.
+    Raises ProviderUnavailable naming what did not answer: a zone, say, or the account for a list that lacks some.
     """
     machines, unanswered = list_ours(gcp)
-    in_region = [gap for gap in unanswered if region is None or gap.scope.startswith(region)]
-    check_all_answered(in_region, "{scope} did not say which timers it has")
+    check_all_answered(relevant_gaps(gcp, unanswered, region), "{scope} did not say which timers it has")
     fire_times = {id_of(machine): fires_at(machine) for machine in machines if _is_of_ledger(gcp, machine)}
     return {
         id_: at for id_, at in fire_times.items() if at and region in (None, ids.region_of(ids.zone_and_name(id_)[0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
@@ -346,6 +347,20 @@ def test_a_listing_that_lacks_something_says_so_whichever_way_google_does(gcp, c
     assert [one.scope for one in cloud.list().unanswered] == ["us-east1-c"]
     gcp.faults.add("compute.instances.aggregatedList", status=200, body={"items": {}, **warning})
     assert [one.scope for one in cloud.list().unanswered] == ["lab"]
+
+
+@pytest.mark.parametrize(
+    ("gap", "raises"),
+    [
+        ({"warning": {"code": "PARTIAL_SUCCESS", "message": "some"}}, True),  # of the whole list
+        ({"unreachables": ["zones/europe-west1-b"]}, True),
+        ({"unreachables": ["zones/europe-west12-a"]}, False),  # whose name begins as the other region's
+    ],
+)
+def test_timers_of_a_region_are_incomplete_only_where_that_may_lack_some(gcp, cloud, gap, raises):
+    gcp.faults.add("compute.instances.aggregatedList", status=200, body={"items": {}, **gap})
+    with pytest.raises(ProviderUnavailable, match="did not say which timers") if raises else nullcontext():
+        assert cloud.timers("europe-west1") == {}
 
 
 def test_a_preempted_machine_is_stopped_and_says_why(gcp, cloud):
