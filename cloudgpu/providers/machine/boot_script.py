@@ -16,7 +16,6 @@ from cloudgpu.providers.machine.files import (
     BootOptions,
     File,
     container_image,
-    watches_spot_notices,
 )
 from cloudgpu.providers.shared.python_environment import jupyter_requirements
 
@@ -44,7 +43,7 @@ _LEASE_UNIT = (
 )
 _REPORT_LINE = f"ExecStartPost=-{INSTALL_DIR}/lease report\n"
 _REPORT_LINE_AWS = f"ExecStartPost=-/usr/bin/python3 {INSTALL_DIR}/report.py\n"
-# The lease's timer runs once a minute, which is too seldom for a notice of 30 seconds or two minutes.
+# The lease's timer runs once a minute, which is too seldom for a notice: AWS gives two minutes, the others 30 seconds.
 _NOTICE_UNIT = (
     "[Unit]\nDescription=cloudgpu: the notice of a spot machine\n"
     f"[Service]\nExecStart={INSTALL_DIR}/lease watch\nRestart=on-failure\nRestartSec=5\n"
@@ -154,7 +153,7 @@ def _units(attempt: Attempt, options: BootOptions) -> Mapping[str, str]:
         "cloudgpu-agent.service": _AGENT_UNIT.format(user=options.user),
         "cloudgpu-start.service": _START_UNIT.format(user=options.user),
     }
-    if watches_spot_notices(attempt):
+    if attempt.offer.configuration.market is Market.SPOT:
         units["cloudgpu-notice.service"] = _NOTICE_UNIT
     if container_image(attempt):
         units["cloudgpu-container.service"] = _CONTAINER_UNIT

@@ -23,6 +23,7 @@ from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.machine import source
 from cloudgpu.providers.machine.boot_script import write_lines
 from cloudgpu.providers.machine.files import (
+    AGENT_INTERVAL_S,
     DEFAULT_PORT,
     File,
     container_image,
@@ -34,7 +35,6 @@ from cloudgpu.providers.shared.python_environment import jupyter_command, jupyte
 MACHINE_VARIABLE = "CLOUDGPU_MACHINE"  # in the environment of every process of the machine
 TAGS_VARIABLE = "CLOUDGPU_TAGS"  # variable with a machine's tags as a JSON object, read at each start
 HOST_KEY_PREFIX = "cloudgpu-host-key: "
-AGENT_INTERVAL_S = 10
 CHUNK_LENGTH = 7000  # characters of one variable; unverified: no documented limit is lower
 _CHUNK_VARIABLE = "CLOUDGPU_START_"  # prefix of the variables with the packed script; their number follows
 _HOST_KEY = re.compile(rf"^{HOST_KEY_PREFIX}(ssh-ed25519 [A-Za-z0-9+/=]+)\s*$", re.MULTILINE)

@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.machine import source
 from cloudgpu.providers.shared.python_environment import jupyter_command
 
@@ -38,11 +37,6 @@ class BootOptions:
     volume: str = ""
     can_deallocate: bool = False
     user: str = USER
-
-
-def watches_spot_notices(attempt: Attempt) -> bool:
-    """Say whether a service on the machine checks for spot notices: AWS gives two minutes, the others 30 seconds."""
-    return attempt.offer.configuration.market is Market.SPOT
 
 
 AGENT_INTERVAL_S = 10  # the driver's GPU samples reach back 14 s, and a hook has to run after a spot notice
