@@ -169,9 +169,8 @@ def _refusal_error(error: Any, call: CallContext) -> CloudgpuError:
     """Return the error for an answer with an error in it."""
     code, message = code_and_message(error)
     status = getattr(error, "status_code", None) or 0
-    meaning = _meaning(code, message, status)
+    meaning, headers = _meaning(code, message, status), getattr(error.response, "headers", None) or {}
     if meaning.kind is AuthFailed and (code in CREDENTIAL or status == UNAUTHENTICATED):
-        headers = getattr(error.response, "headers", None) or {}
         if is_skewed(headers, call.now):
             return wrong_clock("Azure", call.region, headers, call.now)
         return _bad_credentials_error(code, call)
@@ -190,7 +189,6 @@ def _refusal_error(error: Any, call: CallContext) -> CloudgpuError:
     if meaning.field == LOCK_FIELD and call.action.endswith(_END_ACTIONS):
         meaning = ErrorMapping(EndRefused, LOCK_FIELD, meaning.remedy)
     message = f"{call.where} refused {call.action}: {shorten(message)} ({code or status})."
-    headers = getattr(error.response, "headers", None) or {}
     return refusal_error(meaning, message, value=call.value, region=call.region, headers=headers)
 
 

@@ -103,18 +103,18 @@ def _create(azure: Azure, action: str, begin_operation: Any, names: tuple[str, .
 def delete(azure: Azure, name: str) -> None:
     """Delete an image (by its definition's name); one that is gone is no error. Two calls; the first is waited for."""
     compute, deadline = azure.compute, azure.clock() + CREATE_WITHIN
-
-    def version() -> Any:
-        begin_operation = compute.gallery_image_versions.begin_delete
-        return complete(
+    action, begin_operation = f"{_ACTION}/images/versions/delete", compute.gallery_image_versions.begin_delete
+    call_or_none(
+        azure,
+        action,
+        lambda: complete(
             azure,
             action,
             lambda polling: begin_operation(*_GALLERY_PATH, name, IMAGE_VERSION, polling=polling),
             deadline=deadline,
-        )
-
-    action = f"{_ACTION}/images/versions/delete"
-    call_or_none(azure, action, version, value=name)
+        ),
+        value=name,
+    )
     call_or_none(
         azure,
         f"{_ACTION}/images/delete",
