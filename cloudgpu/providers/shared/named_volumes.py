@@ -74,14 +74,17 @@ def existing_volume(
     region: str | None,
     *,
     region_of: Callable[[str], str | None],
-    check_size: Callable[[Volume], None],
+    sizes_gb: tuple[int, int],
+    limit_sentence: str,
     unanswered: Sequence[Unanswered] = (),
 ) -> DataVolume | None:
     """Return the volume of this name, wherever it lies; None where it is to be made.
 
     `existing` are the volumes of all regions, even where the request names one: nobody would find a second volume of
-    the same name. `region_of` returns a zone's region. Raises as `requested_volume` and `check_size` do, InvalidRequest
-    for no volume and no size to make one with, ProviderUnavailable where it may be in a region that was `unanswered`.
+    the same name. `region_of` returns a zone's region, `sizes_gb` are the smallest and the largest size of a new one,
+    and `limit_sentence` says so, without a full stop. Raises as `requested_volume` does, InvalidRequest for no volume
+    and no size to make one with, or a size that cannot be, ProviderUnavailable where it may be in a region that was
+    `unanswered`.
     """
     same_name = [data_volume for data_volume in existing if data_volume.name == volume.name]
     if same_name:
@@ -91,7 +94,7 @@ def existing_volume(
         raise not_found_error(
             "volume", "--volume", volume.name, known_names, unanswered, "Give it a size to make it: --volume NAME:GB"
         )
-    check_size(volume)
+    _check_size(volume, *sizes_gb, limit_sentence)
     return None
 
 
@@ -111,11 +114,8 @@ def free_volume(
     return found
 
 
-def check_volume_size(volume: Volume, min_gb: int, max_gb: int, limit_sentence: str) -> None:
-    """Raise InvalidRequest for a size that the cloud would refuse only when the machine runs already.
-
-    `limit_sentence` says what the cloud allows, without a full stop.
-    """
+def _check_size(volume: Volume, min_gb: int, max_gb: int, limit_sentence: str) -> None:
+    """Raise InvalidRequest for a size that the cloud would refuse only when the machine runs already."""
     size_gb = volume.size_gb or min_gb
     if not min_gb <= size_gb <= max_gb:
         raise InvalidRequest(

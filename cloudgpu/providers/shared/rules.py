@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from cloudgpu.catalog import driver_for, instance_type, public_images
+from cloudgpu.catalog import driver_for, instance_type, listed_price, public_images
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.gpus import PublicImage
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import LaunchRequest, Network
-from cloudgpu.core.model.offers import Accelerator, MachineConfiguration, Requirements, same_gpu
+from cloudgpu.core.model.offers import Accelerator, MachineConfiguration, Market, Requirements, same_gpu
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.network import MIN_PREFIX_LENGTH
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
@@ -95,6 +95,33 @@ def driver_install(
         f"the first minutes, on {image}{unverified_text}"
     )
     return template_settings, (message,)
+
+
+def driver_remarks(offer: MachineConfiguration, image: str, tags: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the plan's remark on an image that the user named: its driver is not known; none for an image of ours.
+
+    cloudgpu made an image with one of these tags from a machine, which had its driver.
+    """
+    if not offer.accelerators or TAG_ID in tags or TAG_IMAGE in tags:
+        return ()
+    return (f"whether the image {image} has a driver for {offer.accelerators[0].name} is not known",)
+
+
+def check_processor(image: str, image_processor: str, offer: MachineConfiguration, processor: str) -> None:
+    """Raise InvalidRequest for an image of another processor (`x86_64`, `arm64`) than the offer has."""
+    if image_processor != processor:
+        raise InvalidRequest(
+            f"The image {image} is for {image_processor} processors, and {offer.instance_type} has an {processor} one.",
+            field="--image",
+            value=image,
+            next=f"Name an image for {processor}, or leave --image out.",
+        )
+
+
+def on_demand_cap(offer: MachineConfiguration) -> str:
+    """Return the on-demand price of an offer, to which its spot price can rise, as words for the plan."""
+    listed = listed_price(offer.provider, offer.instance_type, offer.region, Market.ON_DEMAND)
+    return f"{listed.per_hour.text(4)} an hour (listed {listed.as_of:%Y-%m-%d})" if listed else "not known here"
 
 
 def matches_requirements(machine_type: InstanceType, requirements: Requirements) -> bool:

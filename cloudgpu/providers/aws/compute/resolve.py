@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from cloudgpu.catalog.read import listed_price
 from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import LaunchRequest, Setup, Volume
 from cloudgpu.core.model.offers import MachineConfiguration, Market, Note, NoteKind, Requirements
@@ -15,7 +14,7 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import PROVIDER, Aws, describe, describe_all
+from cloudgpu.providers.aws.client import Aws, describe, describe_all
 from cloudgpu.providers.aws.compute.request import ROOT_VOLUME_TYPE, Call
 from cloudgpu.providers.aws.compute.schedules import why_no_timer
 from cloudgpu.providers.aws.compute.translate import tags_of
@@ -24,18 +23,24 @@ from cloudgpu.providers.aws.market.availability import named_region
 from cloudgpu.providers.aws.network import network
 from cloudgpu.providers.aws.storage import images
 from cloudgpu.providers.aws.storage.disks import LARGEST_GB, SNAPSHOT, attachment_of
-from cloudgpu.providers.aws.storage.images import AMI, Image, ImageChoice, describe_images, own_images
+from cloudgpu.providers.aws.storage.images import AMI, ImageChoice, describe_images, own_images
 from cloudgpu.providers.shared.named_volumes import (
     DataVolume,
     ambiguous_name,
     attached_resources,
     check_location,
-    check_volume_size,
     existing_volume,
     free_volume,
     not_found_error,
 )
-from cloudgpu.providers.shared.rules import AGENT_SENTENCE, TIMER_SENTENCE, OpenRule, cloud_timer_sentence, disk_gb
+from cloudgpu.providers.shared.rules import (
+    AGENT_SENTENCE,
+    TIMER_SENTENCE,
+    OpenRule,
+    cloud_timer_sentence,
+    disk_gb,
+    on_demand_cap,
+)
 
 DEFAULT_DISK_GB = 64
 PUBLIC_ADDRESS = "public_ipv4"  # as the price list calls it
@@ -61,14 +66,17 @@ def resolve(aws: Aws, request: LaunchRequest, configuration: MachineConfiguratio
     Raises QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or a volume that cannot be.
     """
     lookups = _look_up(aws, request, configuration)
-    disk_gb = _disk_gb(request, lookups.image_choice.image)
+    image = lookups.image_choice.image
+    size_gb = disk_gb(
+        request.setup.disk_gb, image.name, image.size_gb, default=DEFAULT_DISK_GB, maximum=LARGEST_GB, limited_by="gp3"
+    )
     call = Call(
         region=configuration.region,
         zone=configuration.zone,
-        image=lookups.image_choice.image.id,
-        root_device=lookups.image_choice.image.root_device,
-        boot=lookups.image_choice.image.boot_tag,
-        disk_gb=disk_gb,
+        image=image.id,
+        root_device=image.root_device,
+        boot=image.boot_tag,
+        disk_gb=size_gb,
         subnet=lookups.subnet.id,
         vpc=lookups.subnet.vpc_id,
         group=request.setup.network.security_group,
@@ -80,11 +88,11 @@ def resolve(aws: Aws, request: LaunchRequest, configuration: MachineConfiguratio
     )
     return Resolved(
         call=asdict(call),
-        attached=tuple(_attached_resources(request, configuration, disk_gb, lookups.volume)),
+        attached=tuple(_attached_resources(request, configuration, size_gb, lookups.volume)),
         guards=_guards(aws, request, configuration),
         remarks=tuple(_remarks(aws, request, configuration, lookups, call)),
         driver=lookups.image_choice.driver,
-        licence=lookups.image_choice.image.licence,
+        licence=image.licence,
     )
 
 
@@ -122,12 +130,6 @@ def _choose_network(
     return subnet, callers, network.open_rules(aws, configuration.region, subnet.vpc_id, request.owner)
 
 
-def _disk_gb(request: LaunchRequest, image: Image) -> int:
-    return disk_gb(
-        request.setup.disk_gb, image.name, image.size_gb, default=DEFAULT_DISK_GB, maximum=LARGEST_GB, limited_by="gp3"
-    )
-
-
 def _attached_resources(
     request: LaunchRequest, configuration: MachineConfiguration, disk_gb: int, volume: DataVolume | None
 ) -> Iterator[AttachedResource]:
@@ -144,11 +146,9 @@ def _attached_resources(
 
 def _max_spot_price_text(configuration: MachineConfiguration) -> str:
     """Return a sentence on what a spot machine costs at most: EC2 caps it at the on-demand price by default."""
-    listed = listed_price(PROVIDER, configuration.instance_type, configuration.region, Market.ON_DEMAND)
-    cap = f"{listed.per_hour.text(4)} an hour (listed {listed.as_of:%Y-%m-%d})" if listed else "not known here"
     return (
-        f"the spot price can rise up to the on-demand price, {cap}; above it EC2 takes the machine. --max-price sets "
-        "a lower limit"
+        f"the spot price can rise up to the on-demand price, {on_demand_cap(configuration)}; above it EC2 takes the "
+        "machine. --max-price sets a lower limit"
     )
 
 
@@ -276,12 +276,15 @@ def _volume(aws: Aws, volume: Volume, requirements: Requirements) -> DataVolume 
     answers, unanswered = aws.ask_each(aws.regions(), lambda region: _volumes(aws, region))
     volumes = [one for region in sorted(answers) for one in answers[region]]
     return existing_volume(
-        volume, volumes, requirements, requested, region_of=ids.region_of, check_size=_check_size, unanswered=unanswered
+        volume,
+        volumes,
+        requirements,
+        requested,
+        region_of=ids.region_of,
+        sizes_gb=(1, LARGEST_GB),
+        limit_sentence=f"gp3 has {LARGEST_GB:,} GB at most",
+        unanswered=unanswered,
     )
-
-
-def _check_size(volume: Volume) -> None:
-    check_volume_size(volume, 1, LARGEST_GB, f"gp3 has {LARGEST_GB:,} GB at most")
 
 
 def _volumes(aws: Aws, region: str) -> list[DataVolume]:

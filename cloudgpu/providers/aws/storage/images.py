@@ -10,14 +10,20 @@ from typing import Any
 
 from cloudgpu.catalog import instance_type
 from cloudgpu.core.catalog.gpus import PublicImage
-from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER
+from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER
 from cloudgpu.core.model.offers import MachineConfiguration
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.client import PROVIDER, Aws, describe
 from cloudgpu.providers.aws.compute.request import boot_tag
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.errors import code_of
-from cloudgpu.providers.shared.rules import driver_install, wanted_images, wants_driver_image
+from cloudgpu.providers.shared.rules import (
+    check_processor,
+    driver_install,
+    driver_remarks,
+    wanted_images,
+    wants_driver_image,
+)
 
 AMI = re.compile(r"(?:(?P<region>[a-z]{2,3}(?:-[a-z]+)+-\d{1,2})/)?(?P<id>ami-[0-9a-f]{8,17})")
 _ARCHITECTURES = {"x86_64", "arm64"}
@@ -166,21 +172,9 @@ def _requested_image(aws: Aws, configuration: MachineConfiguration, name_or_id: 
             value=name_or_id,
             next="Wait until it is available: cloudgpu image ls",
         )
-    if image.architecture != architecture:
-        raise InvalidRequest(
-            f"The image {name_or_id} is for {image.architecture} processors, and {configuration.instance_type} has an "
-            f"{architecture} one.",
-            field="--image",
-            value=name_or_id,
-            next=f"Name an image for {architecture}, or leave --image out.",
-        )
-    return ImageChoice(image, None, (*_driver_remarks(configuration, image), *_licence_remarks(image)))
-
-
-def _driver_remarks(configuration: MachineConfiguration, image: Image) -> tuple[str, ...]:
-    if not configuration.accelerators or TAG_ID in image.tags or TAG_IMAGE in image.tags:
-        return ()  # made by cloudgpu from a machine, which had its driver
-    return (f"whether the image {image.id} has a driver for {configuration.accelerators[0].name} is not known",)
+    check_processor(name_or_id, image.architecture, configuration, architecture)
+    remarks = (*driver_remarks(configuration, image.id, image.tags), *_licence_remarks(image))
+    return ImageChoice(image, remarks=remarks)
 
 
 def _licence_remarks(image: Image) -> tuple[str, ...]:

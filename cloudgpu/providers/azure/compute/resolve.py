@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cloudgpu.catalog.disktypes import billed_tier
-from cloudgpu.catalog.read import listed_price
 from cloudgpu.core.model.instances import TAG_VOLUME
 from cloudgpu.core.model.launch import LaunchRequest, Setup, Volume
 from cloudgpu.core.model.offers import MachineConfiguration, Market, Note, NoteKind, Requirements
@@ -18,7 +17,7 @@ from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, 
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.account import permissions
 from cloudgpu.providers.azure.calls import call_or_none, properties_of
-from cloudgpu.providers.azure.client import PROVIDER, Azure
+from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.compute.request import Call
 from cloudgpu.providers.azure.compute.schedules import why_no_timer
@@ -29,12 +28,11 @@ from cloudgpu.providers.azure.market.skus import skus
 from cloudgpu.providers.azure.network import network
 from cloudgpu.providers.azure.storage import disks, images, resources
 from cloudgpu.providers.azure.storage.disks import LARGEST_GB, VOLUME_SKU
-from cloudgpu.providers.azure.storage.images import Image, ImageChoice
+from cloudgpu.providers.azure.storage.images import ImageChoice
 from cloudgpu.providers.shared.named_volumes import (
     DataVolume,
     attached_resources,
     check_location,
-    check_volume_size,
     existing_volume,
     free_volume,
     not_found_error,
@@ -45,6 +43,7 @@ from cloudgpu.providers.shared.rules import (
     cloud_timer_sentence,
     cluster_firewall_notes,
     disk_gb,
+    on_demand_cap,
 )
 
 DEFAULT_DISK_GB = 128
@@ -141,7 +140,14 @@ def _call(azure: Azure, request: LaunchRequest, configuration: MachineConfigurat
         number=ids.zone_number(configuration.zone),
         image=dict(image.reference),
         plan=image.plan,
-        disk_gb=_disk_gb(request, image),
+        disk_gb=disk_gb(
+            request.setup.disk_gb,
+            image.name,
+            image.size_gb,
+            default=DEFAULT_DISK_GB,
+            maximum=LARGEST_GB,
+            limited_by="Azure",
+        ),
         disk_sku=PREMIUM if sku.premium else STANDARD,
         subnet=lookups.network_placement.subnet,
         security_group=lookups.network_placement.security_group,
@@ -152,17 +158,6 @@ def _call(azure: Azure, request: LaunchRequest, configuration: MachineConfigurat
         role=lookups.role,
         host_at=azure.options.encryption_at_host and sku.encrypts_at_host,
         extension=lookups.image_choice.extension,
-    )
-
-
-def _disk_gb(request: LaunchRequest, image: Image) -> int:
-    return disk_gb(
-        request.setup.disk_gb,
-        image.name,
-        image.size_gb,
-        default=DEFAULT_DISK_GB,
-        maximum=LARGEST_GB,
-        limited_by="Azure",
     )
 
 
@@ -216,11 +211,9 @@ def _remarks(
 def _spot_remarks(request: LaunchRequest, configuration: MachineConfiguration) -> Iterator[str]:
     yield "Azure takes a spot machine with 30 seconds' notice: it is deallocated then, and its disk stays"
     if request.requirements.max_price is None:
-        listed = listed_price(PROVIDER, configuration.instance_type, configuration.region, Market.ON_DEMAND)
-        cap = f"{listed.per_hour.text(4)} an hour (listed {listed.as_of:%Y-%m-%d})" if listed else "not known here"
         yield (
-            f"the spot price can rise up to the on-demand price, {cap}, and Azure does not take the machine for its "
-            "price. --max-price sets a limit"
+            f"the spot price can rise up to the on-demand price, {on_demand_cap(configuration)}, and Azure does not "
+            "take the machine for its price. --max-price sets a limit"
         )
 
 
@@ -315,12 +308,14 @@ def _to_volume(raw: Raw) -> DataVolume:
 
 def _volume(azure: Azure, volume: Volume, requirements: Requirements, region: str | None) -> DataVolume | None:
     return existing_volume(
-        volume, _volumes(azure), requirements, region, region_of=ids.region_of, check_size=_check_size
+        volume,
+        _volumes(azure),
+        requirements,
+        region,
+        region_of=ids.region_of,
+        sizes_gb=(1, LARGEST_GB),
+        limit_sentence=f"a managed disk has {LARGEST_GB:,} GB at most",
     )
-
-
-def _check_size(volume: Volume) -> None:
-    check_volume_size(volume, 1, LARGEST_GB, f"a managed disk has {LARGEST_GB:,} GB at most")
 
 
 # Subnets

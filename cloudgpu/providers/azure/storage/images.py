@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER
+from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER
 from cloudgpu.core.model.offers import MachineConfiguration
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import ids
@@ -21,7 +21,13 @@ from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.storage import disks, gallery, resources as refs
 from cloudgpu.providers.shared.named_volumes import ambiguous_name, not_found_error
-from cloudgpu.providers.shared.rules import DRIVER_TEMPLATE, driver_install, wants_driver_image
+from cloudgpu.providers.shared.rules import (
+    DRIVER_TEMPLATE,
+    check_processor,
+    driver_install,
+    driver_remarks,
+    wants_driver_image,
+)
 
 Raw = Mapping[str, Any]
 _READ_IMAGES = "Microsoft.Compute/images/read"
@@ -190,25 +196,18 @@ def _requested_image(azure: Azure, configuration: MachineConfiguration, sku: Sku
             value=name_or_id,
             next="Name another image, or another size.",
         )
-    if image.architecture and image.architecture != sku.architecture:
-        raise InvalidRequest(
-            f"The image {name_or_id} is for {image.architecture} processors, and {configuration.instance_type} has an "
-            f"{sku.architecture} one.",
-            field="--image",
-            value=name_or_id,
-            next=f"Name an image for {sku.architecture}, or leave --image out.",
-        )
+    check_processor(name_or_id, image.architecture or sku.architecture, configuration, sku.architecture)
     return ImageChoice(image, remarks=remarks)
 
 
 def _find_named(azure: Azure, configuration: MachineConfiguration, name_or_id: str) -> tuple[Image, tuple[str, ...]]:
     urn, gallery_id = _URN.fullmatch(name_or_id), _GALLERY_IMAGE_ID.fullmatch(name_or_id)
-    driver_remarks = _driver_remarks(configuration, name_or_id)
+    unknown_driver_remarks = driver_remarks(configuration, name_or_id, {})
     if urn is not None:
         image = _find_urn(azure, configuration.region, *filter(None, urn.groups()))
         if image is None:
             raise _not_in_region(name_or_id, configuration.region)
-        return image, (*driver_remarks, *_plan_remarks(image))
+        return image, (*unknown_driver_remarks, *_plan_remarks(image))
     if gallery_id is not None:
         reference_key_by_kind = {
             "communitygalleries": "communityGalleryImageId",
@@ -216,7 +215,7 @@ def _find_named(azure: Azure, configuration: MachineConfiguration, name_or_id: s
         }
         reference_key = reference_key_by_kind.get(str(gallery_id["kind"] or "").lower(), "id")
         return Image({reference_key: name_or_id}, name_or_id), (
-            *driver_remarks,
+            *unknown_driver_remarks,
             f"the image {name_or_id} was not looked into before the launch",
         )
     return _own_image(azure, configuration, name_or_id)
@@ -242,9 +241,7 @@ def _own_image(azure: Azure, configuration: MachineConfiguration, name_or_id: st
         size_gb=int(disk.get("diskSizeGB") or 0),
         trusted=bool(properties.get("trusted")),
     )
-    tags = raw.get("tags") or {}
-    is_ours = TAG_ID in tags or TAG_IMAGE in tags  # made by cloudgpu from a machine, which had its driver
-    return image, () if is_ours else _driver_remarks(configuration, name_or_id)
+    return image, driver_remarks(configuration, name_or_id, raw.get("tags") or {})
 
 
 def _not_in_region(name_or_id: str, region: str) -> InvalidRequest:
@@ -254,12 +251,6 @@ def _not_in_region(name_or_id: str, region: str) -> InvalidRequest:
         value=name_or_id,
         next="See your own: cloudgpu image ls; or name one as publisher:offer:sku:version.",
     )
-
-
-def _driver_remarks(configuration: MachineConfiguration, name_or_id: str) -> tuple[str, ...]:
-    if not configuration.accelerators:
-        return ()
-    return (f"whether the image {name_or_id} has a driver for {configuration.accelerators[0].name} is not known",)
 
 
 def _plan_remarks(image: Image) -> tuple[str, ...]:

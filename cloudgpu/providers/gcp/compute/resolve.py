@@ -23,8 +23,8 @@ from cloudgpu.providers.gcp.market import quotas
 from cloudgpu.providers.gcp.market.availability import named_region
 from cloudgpu.providers.gcp.network import firewall, network
 from cloudgpu.providers.gcp.storage import images
-from cloudgpu.providers.gcp.storage.disks import DEVICE_NAME, MAX_DISK_GB, check_size, data_disks
-from cloudgpu.providers.gcp.storage.images import Image, ImageChoice
+from cloudgpu.providers.gcp.storage.disks import DEVICE_NAME, MAX_DISK_GB, MIN_VOLUME_GB, data_disks
+from cloudgpu.providers.gcp.storage.images import ImageChoice
 from cloudgpu.providers.gcp.storage.resources import list_all_scopes, machine_of, our_tags
 from cloudgpu.providers.shared.named_volumes import (
     DataVolume,
@@ -77,7 +77,14 @@ def resolve(gcp: Gcp, request: LaunchRequest, offer: MachineConfiguration) -> Re
         zone=offer.zone,
         machine_type=spec.machine_type,
         image=image.id,
-        disk_gb=_disk_gb(request, image),
+        disk_gb=disk_gb(
+            request.setup.disk_gb,
+            image.name,
+            image.size_gb,
+            default=DEFAULT_DISK_GB,
+            maximum=MAX_DISK_GB,
+            limited_by="Google",
+        ),
         disk_type=disk_type(spec.machine_type),
         network=lookups.network_placement.network,
         subnet=lookups.network_placement.subnet,
@@ -162,17 +169,6 @@ def _risks(gcp: Gcp, network: str) -> list[str]:
         return [rule.risk for rule in firewall.open_rules(gcp, network)]
     except CloudgpuError as error:
         return [f"whether a firewall rule lets everybody in could not be asked: {error.message}"]
-
-
-def _disk_gb(request: LaunchRequest, image: Image) -> int:
-    return disk_gb(
-        request.setup.disk_gb,
-        image.name,
-        image.size_gb,
-        default=DEFAULT_DISK_GB,
-        maximum=MAX_DISK_GB,
-        limited_by="Google",
-    )
 
 
 def _remarks(
@@ -267,7 +263,13 @@ def _constraining_volume(gcp: Gcp, volume: Volume, requirements: Requirements) -
     """Return the data volume that pins a launch to its zone; None for one that is still to be made."""
     region = named_region(gcp, requirements)
     return existing_volume(
-        volume, _data_volumes(gcp), requirements, region, region_of=ids.region_of, check_size=check_size
+        volume,
+        _data_volumes(gcp),
+        requirements,
+        region,
+        region_of=ids.region_of,
+        sizes_gb=(MIN_VOLUME_GB, MAX_DISK_GB),
+        limit_sentence=f"Google has {MIN_VOLUME_GB} to {MAX_DISK_GB:,} GB",
     )
 
 

@@ -35,7 +35,7 @@ from cloudgpu.providers.gcp.storage.resources import (
 )
 from cloudgpu.providers.shared.calls import check_all_answered
 from cloudgpu.providers.shared.errors import Tolerating
-from cloudgpu.providers.shared.named_volumes import check_volume_size, pick_in_zone, size_to_make, volume_in_use_error
+from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, volume_in_use_error
 
 Raw = Mapping[str, Any]
 DISKS, IMAGES, SNAPSHOTS, MACHINE_IMAGES = "disks", "images", "snapshots", "machineImages"
@@ -250,8 +250,3 @@ def _attach(gcp: Gcp, id: str, raw: Raw, volume: Volume) -> None:  # noqa: A002
     }
     fields = {"zone": zone, "instance": name, "attachedDiskResource": parameters}
     change_and_wait(gcp, "compute.instances.attachDisk", zone, value=volume.name, **fields)
-
-
-def check_size(volume: Volume) -> None:
-    """Raise InvalidRequest for a size that Google would refuse only when the machine runs already."""
-    check_volume_size(volume, MIN_VOLUME_GB, MAX_DISK_GB, f"Google has {MIN_VOLUME_GB} to {MAX_DISK_GB:,} GB")

@@ -22,7 +22,13 @@ from cloudgpu.providers.gcp.compute.machine_types import architecture
 from cloudgpu.providers.gcp.storage.create_image import google_name
 from cloudgpu.providers.gcp.storage.disks import OUR_RESOURCES_FILTER
 from cloudgpu.providers.gcp.storage.resources import if_found, our_tags
-from cloudgpu.providers.shared.rules import driver_install, wanted_images, wants_driver_image
+from cloudgpu.providers.shared.rules import (
+    check_processor,
+    driver_install,
+    driver_remarks,
+    wanted_images,
+    wants_driver_image,
+)
 
 DEEP_LEARNING_PROJECT = "deeplearning-platform-release"
 _IMAGE_PATH = re.compile(
@@ -173,14 +179,11 @@ def _requested_image(gcp: Gcp, offer: MachineConfiguration, requested: str, proc
             value=requested,
             next="Wait until it is ready: cloudgpu image ls",
         )
-    if image.processor not in ("", processor):
-        raise InvalidRequest(
-            f"The image {requested} is for {image.processor}, and {offer.instance_type} has {processor}.",
-            field="--image",
-            value=requested,
-            next=f"Name an image for {processor}, or leave --image out.",
-        )
-    return ImageChoice(image, None, (*_driver_remarks(offer, image), *_boot_remarks(image), *_licence_remarks(image)))
+    check_processor(requested, image.processor or processor, offer, processor)
+    has_driver = _HAS_DRIVER.search(image.name_text) is not None
+    unknown_driver_remarks = () if has_driver else driver_remarks(offer, image.name, image.tags)
+    remarks = (*unknown_driver_remarks, *_boot_remarks(image), *_licence_remarks(image))
+    return ImageChoice(image, remarks=remarks)
 
 
 def find_image(gcp: Gcp, requested: str) -> Image:
@@ -224,12 +227,6 @@ def _find_saved(gcp: Gcp, name: str) -> Image | None:
 
 def _of_own_family(gcp: Gcp, family: str) -> Image | None:
     return _of_family(gcp, gcp.project, family) if google_name(family) == family else None
-
-
-def _driver_remarks(offer: MachineConfiguration, image: Image) -> tuple[str, ...]:
-    if not offer.accelerators or TAG_ID in image.tags or TAG_IMAGE in image.tags or _HAS_DRIVER.search(image.name_text):
-        return ()  # ours has what its machine had
-    return (f"whether the image {image.name} has a driver for {offer.accelerators[0].name} is not known",)
 
 
 def _boot_remarks(image: Image) -> tuple[str, ...]:
