@@ -24,6 +24,7 @@ from cloudgpu.providers.shared.account import AccountPins, CloudAccount, transla
 from cloudgpu.providers.shared.calls import Answer, ask_each, count_request
 from cloudgpu.providers.shared.errors import missing_sdk_error
 
+Raw = Mapping[str, Any]  # a resource as AWS describes it
 PROVIDER = "aws"  # the provider, as its accounts in config.toml and the catalogue call it
 MAX_PARALLEL = 32  # regions that are called at the same time
 MAX_FILTER_VALUES = 200  # of a filter: the most that EC2 takes

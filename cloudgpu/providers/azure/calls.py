@@ -12,13 +12,13 @@ their locks are read, and our error names them with the command that removes the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
 from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, ProviderUnavailable
-from cloudgpu.providers.azure.client import POLL_S, Azure, get_values
+from cloudgpu.providers.azure.client import POLL_S, Azure, Raw, get_values
 from cloudgpu.providers.azure.error_codes import NOT_FOUND
 from cloudgpu.providers.azure.errors import code_and_message, code_of, has_code
 from cloudgpu.providers.shared.calls import WaitReports
@@ -28,7 +28,6 @@ ABSENT_CODES = NOT_FOUND | frozenset(
     {"RoleAssignmentNotFound", "RoleDefinitionDoesNotExist", "ResourceGroupBeingDeleted"}
 )
 T = TypeVar("T")
-Raw = Mapping[str, Any]
 _READ_LOCKS_ACTION, _LOCKS_VERSION = (
     "Microsoft.Authorization/locks/read",
     "2016-09-01",

@@ -123,6 +123,7 @@ def call_name(method: str, url: str) -> str:
     return f"{method} resourceGroups" if "/resourcegroups" in path.lower() else f"{method} other"
 
 
+Raw = Mapping[str, Any]  # a resource as Azure describes it
 PROVIDER = "azure"  # the provider, as its accounts in config.toml and the catalogue call it
 ENDPOINT, DEFAULT_ENDPOINT = "CLOUDGPU_AZURE_ENDPOINT", "https://management.azure.com"
 SUBSCRIPTION_VARIABLE = "AZURE_SUBSCRIPTION_ID"

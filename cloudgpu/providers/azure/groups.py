@@ -7,13 +7,11 @@ of Azure, such as Microsoft.Compute.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import call_or_none, invoke, provisioning_state
-from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.client import Azure, Raw
 
-Raw = Mapping[str, Any]
 READ, WRITE, DELETE = (f"Microsoft.Resources/subscriptions/resourceGroups/{one}" for one in ("read", "write", "delete"))
 LIST = "Microsoft.Resources/subscriptions/resourceGroups/resources/read"
 TAG_DISK_RETAINED = "cloudgpu-kept"  # on a launch's group: its machine was ended, and its disk is retained

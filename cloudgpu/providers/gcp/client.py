@@ -25,6 +25,7 @@ from cloudgpu.providers.shared.account import CloudAccount, translated_errors
 from cloudgpu.providers.shared.calls import FIRST_REPORT_AFTER_S, count_request, linked_pages
 from cloudgpu.providers.shared.errors import missing_sdk_error, unanswered_error
 
+Raw = Mapping[str, Any]  # a resource in Google's format
 PROVIDER = "gcp"  # the provider, as its accounts in config.toml and the catalogue call it
 MAX_SENDS = 5  # of a read, or of a change that Google knows again by its request id
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0  # before a call is sent again

@@ -9,18 +9,16 @@ minutes to reflect the 2-minute period when the instance receives the Spot Insta
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from cloudgpu.core.model.instances import TAG_ID, Instance
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.aws.client import MAX_FILTER_VALUES, Aws, batches, describe_all
+from cloudgpu.providers.aws.client import MAX_FILTER_VALUES, Aws, Raw, batches, describe_all
 from cloudgpu.providers.aws.compute import translate
 from cloudgpu.providers.aws.compute.translate import ENDED_STATES
 
-Raw = Mapping[str, Any]  # a machine or a spot request as AWS describes it
 INTERRUPTION_NOTICE = timedelta(minutes=2)  # from the interruption notice to the end of the machine
 _STOPPED_STATES = ("stopping", "stopped")
 _NO_CAPACITY = "instance-terminated-no-capacity"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from cloudgpu.core.model.cluster import tags_of_node
 from cloudgpu.core.model.instances import TAG_LAST_ACTIVE, Address, Instance, State
 from cloudgpu.core.model.offers import Market
+from cloudgpu.providers.aws.client import Raw
 from cloudgpu.providers.aws.ids import join_id
 from cloudgpu.providers.shared.rules import gpus_of, time_of_tag
 
-Raw = Mapping[str, Any]  # a resource as AWS describes it
 SSH_USER = "cloudgpu"  # the login that cloud-init creates on every machine, whatever its image
 TAG_PREFIX = "cloudgpu-"
 _STATES = {

@@ -13,7 +13,7 @@ from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER
 from cloudgpu.core.model.launch import Attempt, Network
 from cloudgpu.core.values.naming import digest, tag_value
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.aws.client import Aws, describe
+from cloudgpu.providers.aws.client import Aws, Raw, describe
 from cloudgpu.providers.aws.compute.request import Call
 from cloudgpu.providers.aws.errors import code_of
 from cloudgpu.providers.aws.network import security_group
@@ -22,7 +22,6 @@ from cloudgpu.providers.shared.calls import retry
 from cloudgpu.providers.shared.errors import Tolerating
 from cloudgpu.providers.shared.rules import OpenRule, ssh_sources as shared_ssh_sources
 
-Raw = Mapping[str, Any]  # a resource as AWS describes it
 KEY_PREFIX = "cloudgpu-"
 EVENTUAL_PAUSES_S = (1.0, 2.0, 4.0)  # between tries: EC2 may not find yet what was just created
 _MAX_TRIES = 2  # the second finds what another process created at the same moment

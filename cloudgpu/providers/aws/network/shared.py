@@ -6,7 +6,6 @@ deletes them; so does the end of the last node, once no machine uses them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ from cloudgpu.core.model.cluster import node_name
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_LEDGER, TAG_OWNER
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.aws.client import Aws, describe, describe_all
+from cloudgpu.providers.aws.client import Aws, Raw, describe, describe_all
 from cloudgpu.providers.aws.compute.request import Call
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.errors import code_of
@@ -23,7 +22,6 @@ from cloudgpu.providers.aws.network.security_group import add_permission
 from cloudgpu.providers.aws.storage.disks import tag_specifications
 from cloudgpu.providers.shared.errors import Tolerating
 
-Raw = Mapping[str, Any]  # a resource as AWS describes it
 NOT_FOUND_CODES = ("InvalidPlacementGroup.Unknown", "InvalidGroup.NotFound")
 IN_USE_CODES = ("InvalidPlacementGroup.InUse", "DependencyViolation", "InvalidGroup.InUse")
 

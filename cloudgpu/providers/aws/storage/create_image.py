@@ -8,7 +8,7 @@ from typing import Any
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import Aws, describe, describe_instances
+from cloudgpu.providers.aws.client import Aws, Raw, describe, describe_instances
 from cloudgpu.providers.aws.compute.request import TAG_BOOT, boot_tag, registration_parameters
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.errors import code_of
@@ -16,7 +16,6 @@ from cloudgpu.providers.aws.storage.disks import image, remove, snapshot, tag_sp
 from cloudgpu.providers.shared.errors import Tolerating
 from cloudgpu.providers.shared.rules import check_is_system_disk, check_saved_image, source_not_found_error
 
-Raw = Mapping[str, Any]  # a resource as AWS describes it
 _NAME_EXISTS = "InvalidAMIName.Duplicate"
 
 

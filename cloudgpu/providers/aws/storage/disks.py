@@ -20,6 +20,7 @@ from cloudgpu.providers.aws.client import (
     MAX_FILTER_VALUES,
     PROVIDER,
     Aws,
+    Raw,
     batches,
     describe,
     describe_all,
@@ -31,7 +32,6 @@ from cloudgpu.providers.aws.errors import code_of
 from cloudgpu.providers.shared.errors import Tolerating, invalid_id_error
 from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, volume_in_use_error
 
-Raw = Mapping[str, Any]  # a resource as AWS describes it
 LARGEST_GB = 16_384  # of a gp3 volume: EC2 API Reference, CreateVolume
 SNAPSHOT = "ebs_snapshot"  # the catalogue's name for what snapshots and the images made of them are billed as
 _OUR_TAG_FILTER = [{"Name": "tag-key", "Values": [TAG_LEDGER]}]

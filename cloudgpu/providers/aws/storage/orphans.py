@@ -14,6 +14,7 @@ from cloudgpu.providers.aws.client import (
     MAX_FILTER_VALUES,
     PROVIDER,
     Aws,
+    Raw,
     batches,
     describe,
     describe_all,
@@ -23,7 +24,6 @@ from cloudgpu.providers.aws.compute.translate import our_tags, tags_of
 from cloudgpu.providers.aws.errors import code_of
 from cloudgpu.providers.shared.errors import Tolerating, invalid_id_error
 
-Raw = Mapping[str, Any]  # a resource as AWS describes it
 ADDRESS = "public_ipv4"  # as the price list calls it: AWS bills every public IPv4 address, used or not
 ACTIVE_REQUEST_STATES = ("open", "active", "disabled")  # states in which a spot request may launch, or keeps, a machine
 _TERMINATED = ("instance-terminated", "spot-instance-terminated")  # codes of a request's status

@@ -8,19 +8,17 @@ and unverified here. The log is kept for 90 days and may be some minutes late.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.client import Azure, get_values
+from cloudgpu.providers.azure.client import Azure, Raw, get_values
 from cloudgpu.providers.shared.calls import by_item
 
-Raw = Mapping[str, Any]
 VERSION = "2015-04-01"  # of Microsoft.Insights/eventtypes
 LOG_RETENTION = timedelta(days=89)
 MAX_PARALLEL = 8

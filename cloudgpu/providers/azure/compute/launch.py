@@ -29,9 +29,8 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
 from cloudgpu.providers.azure.calls import call_or_none, complete, invoke, provisioning_state
-from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.client import Azure, Raw
 from cloudgpu.providers.azure.compute import listing, request, translate
-from cloudgpu.providers.azure.compute.listing import Raw
 from cloudgpu.providers.azure.compute.machine import WRITE
 from cloudgpu.providers.azure.compute.request import Call
 from cloudgpu.providers.azure.error_codes import BUSY_CODES, ERROR_MAPPINGS, GUEST_FAILURE_CODES

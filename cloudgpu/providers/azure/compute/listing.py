@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
@@ -11,12 +10,11 @@ from cloudgpu.errors import AuthFailed, InstanceNotFound
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import call_or_none, invoke, properties_of
-from cloudgpu.providers.azure.client import MAX_PARALLEL, Azure
+from cloudgpu.providers.azure.client import MAX_PARALLEL, Azure, Raw
 from cloudgpu.providers.azure.compute import interruption, translate
 from cloudgpu.providers.azure.compute.machine import READ
 from cloudgpu.providers.machine.files import USER
 
-Raw = Mapping[str, Any]
 _READ_ADDRESSES = "Microsoft.Network/publicIPAddresses/read"
 _READ_INTERFACES = "Microsoft.Network/networkInterfaces/read"
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import call_or_none, invoke, properties_of
-from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.client import Azure, Raw
 
-Raw = Mapping[str, Any]
 READ, WRITE = "Microsoft.Compute/virtualMachines/read", "Microsoft.Compute/virtualMachines/write"
 SPOT_PRIORITIES = ("spot", "low")
 

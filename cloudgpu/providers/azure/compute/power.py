@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 from cloudgpu.core.model.instances import TAG_ID, Instance
 from cloudgpu.errors import AnswerTimeout, CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
@@ -23,7 +22,7 @@ from cloudgpu.providers.azure.calls import (
     properties_of,
     provisioning_state,
 )
-from cloudgpu.providers.azure.client import MAX_PARALLEL, Azure
+from cloudgpu.providers.azure.client import MAX_PARALLEL, Azure, Raw
 from cloudgpu.providers.azure.compute import listing, machine, translate
 from cloudgpu.providers.azure.compute.request import is_system_disk
 from cloudgpu.providers.azure.error_codes import BUSY_CODES
@@ -31,7 +30,6 @@ from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.shared.calls import by_item, result_or_error, retry
 
 START_TIMEOUT = timedelta(minutes=10)
-Raw = Mapping[str, Any]
 _UNSUPPORTED_STATUSES = (405, 501)  # HTTP statuses of a server in Azure's place that does not have this call
 RETRY_PAUSE_S, MAX_RETRIES = 3.0, 20  # while another operation on the machine goes on, Azure refuses the next
 POLL_PAUSE_S, MAX_POLLS = 2.0, 60  # until Azure has recorded that a system disk is to stay

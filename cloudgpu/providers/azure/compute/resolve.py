@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from cloudgpu.catalog.disktypes import billed_tier
 from cloudgpu.core.model.instances import TAG_VOLUME
@@ -17,7 +16,7 @@ from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, 
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.account import permissions
 from cloudgpu.providers.azure.calls import call_or_none, properties_of
-from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.client import Azure, Raw
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.compute.request import Call
 from cloudgpu.providers.azure.compute.schedules import why_no_timer
@@ -217,7 +216,6 @@ def _spot_remarks(request: LaunchRequest, configuration: MachineConfiguration) -
         )
 
 
-Raw = Mapping[str, Any]
 _READ_NETWORKS = "Microsoft.Network/virtualNetworks/read"
 
 

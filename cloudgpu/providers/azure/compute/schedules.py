@@ -11,19 +11,16 @@ unverified.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from uuid import uuid4
 
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import call_or_none, invoke
-from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.client import Azure, Raw
 from cloudgpu.providers.azure.compute import machine, power
 
-Raw = Mapping[str, Any]
 TIMER_TAG = "cloudgpu-timer"
 NO_TIMER_VALUE = "none"
 MIN_DELAY = timedelta(minutes=2)

@@ -10,18 +10,17 @@ again. That nothing goes on there any more is belief.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from cloudgpu.core.model.instances import TAG_LAST_ACTIVE, Address, Instance, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import properties_of, provisioning_state
+from cloudgpu.providers.azure.client import Raw
 from cloudgpu.providers.azure.compute.machine import is_spot, zone_of
 from cloudgpu.providers.shared.rules import gpus_of, time_of_tag
 
-Raw = Mapping[str, Any]
 TAG_PREFIX = "cloudgpu-"
 # Tags of a group with its machine's size and market, for the minutes in which the machine is gone and the group not.
 TAG_GROUP_SIZE, TAG_GROUP_MARKET = "cloudgpu-group-size", "cloudgpu-group-market"

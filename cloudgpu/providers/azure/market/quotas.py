@@ -7,21 +7,19 @@ alone ("Check vCPU quotas", Azure Virtual Machines).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from cloudgpu.core.model.account import Quota
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.errors import CloudgpuError, InvalidRequest, QuotaExceeded
-from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.client import Azure, Raw
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.market.availability import check_region
 
 SPOT_CODE, TOTAL_CODE = "lowPriorityCores", "cores"
 _GPU_FAMILY = re.compile(r"standard\s*N[CDGV]", re.IGNORECASE)  # families of sizes with GPUs: NC, ND, NG, NV
 QUOTA_PAGE = "https://portal.azure.com/#view/Microsoft_Azure_Capacity/QuotaMenuBlade/~/myQuotas"
-Raw = Mapping[str, Any]
 
 
 def quotas(azure: Azure, region: str) -> list[Quota]:

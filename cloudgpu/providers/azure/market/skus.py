@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any
 
-from cloudgpu.providers.azure.client import Azure, get_values
+from cloudgpu.providers.azure.client import Azure, Raw, get_values
 from cloudgpu.providers.azure.ids import Sku
 
 VALID_FOR = timedelta(minutes=10)
@@ -19,7 +18,6 @@ VERSION = "2021-07-01"  # of Microsoft.Compute/skus
 MACHINE_RESOURCE_TYPE = "virtualmachines"
 _READ = "Microsoft.Compute/skus/read"
 _TRUE = "true"
-Raw = Mapping[str, Any]
 
 
 def skus(azure: Azure, region: str) -> Mapping[str, Sku]:

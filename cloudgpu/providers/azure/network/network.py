@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from cloudgpu.core.model.launch import Network
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import call_or_none, properties_of
-from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.client import Azure, Raw
 from cloudgpu.providers.azure.compute.request import NETWORK_CIDR
 from cloudgpu.providers.shared.rules import ssh_sources
 
-Raw = Mapping[str, Any]
 _NETWORKS, _SECURITY_GROUPS = "microsoft.network/virtualnetworks", "microsoft.network/networksecuritygroups"
 
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import call_or_none, complete, properties_of, provisioning_state
-from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.client import Azure, Raw
 from cloudgpu.providers.azure.compute import listing
 from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.network import security_rules
@@ -21,7 +20,6 @@ from cloudgpu.providers.shared.calls import retry
 CHANGE_TIMEOUT = timedelta(minutes=2)
 _PRIORITY_TAKEN, _MAX_TRIES = "SecurityRuleConflict", 5  # another process took the number in the same moment
 _SECURITY_GROUPS = "Microsoft.Network/networkSecurityGroups"
-Raw = Mapping[str, Any]
 
 
 def allowed(azure: Azure, id: str) -> Mapping[str, str]:  # noqa: A002

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from cloudgpu.core.model.cluster import node_name, node_of_tags
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_LEDGER, TAG_OWNER
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import call_or_none, complete, invoke, properties_of
-from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.client import Azure, Raw
 from cloudgpu.providers.azure.compute import power
 from cloudgpu.providers.azure.compute.request import Body, Call, network, network_group
 
-Raw = Mapping[str, Any]
 _NETWORKS, _INTERFACES = "Microsoft.Network/virtualNetworks", "Microsoft.Network/networkInterfaces"
 
 

@@ -22,13 +22,12 @@ from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import invoke, properties_of, provisioning_state
-from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.client import Azure, Raw
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.storage import disks, gallery, resources as refs
 from cloudgpu.providers.azure.storage.resources import ResourceRef
 from cloudgpu.providers.shared.rules import check_is_system_disk, check_saved_image, source_not_found_error
 
-Raw = Mapping[str, Any]
 _TRUSTED_LAUNCH = "trustedlaunch"
 TAG_TRUSTED = "cloudgpu-trusted"  # on a snapshot: its machine has Trusted Launch
 

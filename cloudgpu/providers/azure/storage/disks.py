@@ -22,14 +22,13 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import call_or_none, invoke, properties_of, provisioning_state
-from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.client import Azure, Raw
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.compute.request import is_system_disk
 from cloudgpu.providers.azure.storage import gallery, resources as refs
 from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, volume_in_use_error
 from cloudgpu.providers.shared.rules import time_of_tag
 
-Raw = Mapping[str, Any]
 TagsByGroup = Mapping[str, Mapping[str, str]]  # of groups, by their names
 LARGEST_GB = 32_767  # of a Standard or Premium SSD: "Azure managed disk types"
 SNAPSHOT = "snapshot"  # the catalogue's name for what snapshots and images are billed as

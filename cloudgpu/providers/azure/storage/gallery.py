@@ -15,9 +15,8 @@ from typing import Any
 
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import call_or_none, complete, invoke, properties_of
-from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.client import Azure, Raw
 
-Raw = Mapping[str, Any]
 GALLERY_IMAGE_TYPE = "galleryImages"
 GALLERY, IMAGE_VERSION = "cloudgpu", "1.0.0"
 TAG_GALLERY = "cloudgpu-gallery"

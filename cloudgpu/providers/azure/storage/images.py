@@ -17,7 +17,7 @@ from cloudgpu.core.model.offers import MachineConfiguration
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import call_or_none, properties_of
-from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.client import Azure, Raw
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.storage import disks, gallery, resources as refs
 from cloudgpu.providers.shared.named_volumes import ambiguous_name, not_found_error
@@ -29,7 +29,6 @@ from cloudgpu.providers.shared.rules import (
     wants_driver_image,
 )
 
-Raw = Mapping[str, Any]
 _READ_IMAGES = "Microsoft.Compute/images/read"
 _READ_VERSIONS = "Microsoft.Compute/locations/publishers/artifacttypes/vmimage/offers/skus/versions/read"
 HPC_URNS = ("microsoft-dsvm:ubuntu-hpc:2204", "microsoft-dsvm:ubuntu-hpc:2404")

@@ -19,12 +19,11 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
 from cloudgpu.providers.azure.calls import call_or_none, invoke, properties_of
-from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.client import Azure, Raw
 from cloudgpu.providers.azure.compute import machine, power
 from cloudgpu.providers.azure.network import shared as cluster_networks
 from cloudgpu.providers.azure.storage import disks, resources as refs
 
-Raw = Mapping[str, Any]
 ADDRESS = "public_ip_standard_static_regional"  # the catalogue's name for a public address of the Standard SKU
 _NETWORK, _COMPUTE = "Microsoft.Network", "Microsoft.Compute"
 POLL_PAUSE_S, MAX_POLLS = 2.0, 60  # until an interface is gone

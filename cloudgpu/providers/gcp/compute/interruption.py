@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from cloudgpu.errors import AuthFailed, CloudgpuError
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.client import Gcp
+from cloudgpu.providers.gcp.client import Gcp, Raw
 from cloudgpu.providers.gcp.compute.translate import STOPPED, id_of, is_spot
 from cloudgpu.providers.gcp.storage.resources import list_all_scopes, parse_time
 from cloudgpu.providers.shared.calls import ask_each
 
-Raw = Mapping[str, Any]
 PREEMPTED = "compute.instances.preempted"
 REASONS = {  # why a machine has ended, by the type of the operation
     PREEMPTED: "interrupted",

@@ -15,7 +15,7 @@ from typing import Any
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, Instance
 from cloudgpu.errors import AuthFailed, CloudgpuError, InstanceNotFound, InvalidRequest
 from cloudgpu.providers.gcp import errors, ids
-from cloudgpu.providers.gcp.client import Gcp
+from cloudgpu.providers.gcp.client import Gcp, Raw
 from cloudgpu.providers.gcp.compute import schedules
 from cloudgpu.providers.gcp.compute.listing import instances, list_ours, read_machine
 from cloudgpu.providers.gcp.compute.translate import (
@@ -190,7 +190,6 @@ def _set_tags(gcp: Gcp, id: str, raw_machine: Mapping[str, Any], tags: Mapping[s
 
 
 MAX_PARALLEL = 16
-Raw = Mapping[str, Any]
 
 
 def stop_many(gcp: Gcp, machine_ids: Sequence[str]) -> dict[str, CloudgpuError]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 from cloudgpu.core.model.instances import Address, Instance, State
 from cloudgpu.core.model.offers import Accelerator, Market
 from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.client import Raw
 from cloudgpu.providers.gcp.storage.resources import our_tags, parse_time
 from cloudgpu.providers.machine.files import USER
 from cloudgpu.providers.shared.rules import gpus_of
 
-Raw = Mapping[str, Any]
 OLD_GPU_PREFIX = "nvidia-tesla-"  # of Google's names of GPUs that are attached to N1 machines
 _STATES = {  # Compute Engine's guide, "VM instance lifecycle"
     "PENDING": State.PENDING,

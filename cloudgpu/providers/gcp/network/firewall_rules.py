@@ -20,6 +20,7 @@ from cloudgpu.core.values.naming import digest
 from cloudgpu.core.values.network import EVERYBODY
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.client import Raw
 from cloudgpu.providers.gcp.compute.request import NETWORK_TAG
 from cloudgpu.providers.gcp.storage.resources import parse_time
 from cloudgpu.providers.shared.rules import OpenRule, is_open_to_all
@@ -28,7 +29,6 @@ ALLOW_PRIORITY, DENY_PRIORITY = 100, 200  # the lower one wins; a network's own 
 PREFIX = "cloudgpu-"  # of the names of shared rules, and of the keys of tags
 _LABEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _MACHINE_KEY, _LABEL_KEY = "machine", "label"  # of the JSON object in a rule's description
-Raw = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

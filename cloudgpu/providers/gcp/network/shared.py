@@ -21,7 +21,7 @@ from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_LEDGER, TAG_O
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.client import Gcp
+from cloudgpu.providers.gcp.client import Gcp, Raw
 from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.compute.request import Call, cluster_tag
 from cloudgpu.providers.gcp.compute.translate import id_of
@@ -29,7 +29,6 @@ from cloudgpu.providers.gcp.network import firewall
 from cloudgpu.providers.gcp.network.firewall_rules import ALLOW_PRIORITY, PREFIX, description_json
 from cloudgpu.providers.gcp.storage.resources import parse_time
 
-Raw = Mapping[str, Any]
 _CLUSTER_KEY, _REGION_KEY = "cluster", "region"  # of the JSON object in a rule's description
 
 

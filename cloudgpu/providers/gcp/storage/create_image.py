@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.client import Gcp
+from cloudgpu.providers.gcp.client import Gcp, Raw
 from cloudgpu.providers.gcp.compute.listing import fetch_machine
 from cloudgpu.providers.gcp.compute.translate import boot_disk
 from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
@@ -25,7 +24,6 @@ from cloudgpu.providers.gcp.storage.disks import DISKS, image, remove
 from cloudgpu.providers.gcp.storage.resources import if_found, our_tags, parse_id
 from cloudgpu.providers.shared.rules import check_is_system_disk, check_saved_image, source_not_found_error
 
-Raw = Mapping[str, Any]
 MAX_NAME_LENGTH = 63  # characters of a name at Google
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _GET_ACTION, _INSERT_ACTION = "compute.images.get", "compute.images.insert"

@@ -13,7 +13,7 @@ from cloudgpu.core.model.launch import Volume
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.values.naming import digest
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.client import PROVIDER, Gcp
+from cloudgpu.providers.gcp.client import PROVIDER, Gcp, Raw
 from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
@@ -37,7 +37,6 @@ from cloudgpu.providers.shared.calls import check_all_answered
 from cloudgpu.providers.shared.errors import Tolerating
 from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, volume_in_use_error
 
-Raw = Mapping[str, Any]
 DISKS, IMAGES, SNAPSHOTS, MACHINE_IMAGES = "disks", "images", "snapshots", "machineImages"
 OUR_RESOURCES_FILTER = f"labels.{TAG_LEDGER}:*"
 STORED_AS_IMAGE, STORED_AS_SNAPSHOT = "custom_image", "snapshot(standard)"  # the catalogue's names

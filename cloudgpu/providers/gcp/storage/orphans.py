@@ -6,15 +6,14 @@ listed: it is of no ledger, costs nothing, and protects later launches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.client import PROVIDER, Gcp
+from cloudgpu.providers.gcp.client import PROVIDER, Gcp, Raw
 from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.compute.translate import id_of
 from cloudgpu.providers.gcp.network import firewall, firewall_rules, shared
@@ -36,7 +35,6 @@ from cloudgpu.providers.gcp.storage.resources import (
     scope_parameter,
 )
 
-Raw = Mapping[str, Any]
 FIREWALLS, ADDRESSES = "firewalls", "addresses"
 UNUSED_ADDRESS = "static_ip_unused"  # the catalogue's name
 _COLLECTIONS = {Kind.SECURITY_GROUP: (FIREWALLS,), Kind.ADDRESS: (ADDRESSES,)}

@@ -16,13 +16,12 @@ from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListin
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.client import Gcp
+from cloudgpu.providers.gcp.client import Gcp, Raw
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.operations import wait_for
 from cloudgpu.providers.shared.calls import result_or_error
 from cloudgpu.providers.shared.errors import invalid_id_error
 
-Raw = Mapping[str, Any]
 # The resources of one list, and the scopes that did not answer.
 PartialListing = tuple[list[ProviderResource], tuple[Unanswered, ...]]
 ListReader = Callable[[], PartialListing]
