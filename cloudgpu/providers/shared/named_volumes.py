@@ -11,10 +11,11 @@ from typing import Any
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.launch import Setup, Volume
-from cloudgpu.core.model.offers import Requirements
+from cloudgpu.core.model.offers import MachineConfiguration, Requirements
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.abilities import AttachedResource
+from cloudgpu.providers.attached_costs import address_kind
 
 Raw = Mapping[str, Any]  # a disk as the cloud's API describes it
 
@@ -138,20 +139,20 @@ def ambiguous_name(what: str, places: Sequence[str], option: str) -> InvalidRequ
 
 def attached_resources(
     setup: Setup,
+    configuration: MachineConfiguration,
     disk_gb: int,
     disk_kind: str,
-    address: str,
     volume: DataVolume | None,
     volume_kind: Callable[[int], str],
 ) -> Iterator[AttachedResource]:
     """Yield what is billed with a machine: its system disk, its public address, its data volume.
 
-    `disk_kind` and `address` are kinds of storage in the catalogue's price list, and `volume_kind` returns the kind of
-    a volume by its size in GB. The disk and the volume are billed while the machine is stopped, too; the address is
-    not.
+    `disk_kind` is a kind of storage in the catalogue's price list, and `volume_kind` returns that of a volume by its
+    size in GB. The disk and the volume are billed while the machine is stopped, too; the address is not.
     """
     yield AttachedResource(f"system disk of {disk_gb} GB", disk_kind, disk_gb, while_stopped=True)
-    if setup.network.public_ip:
+    address = address_kind(configuration.provider, configuration.market)
+    if setup.network.public_ip and address is not None:
         yield AttachedResource("public IPv4 address", address, 1, while_stopped=False)
     requested = setup.volume
     size_gb = volume.size_gb if volume else requested.size_gb if requested else None

@@ -43,7 +43,6 @@ from cloudgpu.providers.shared.rules import (
 )
 
 DEFAULT_DISK_GB = 64
-PUBLIC_ADDRESS = "public_ipv4"  # as the price list calls it
 CLOUD_TIMER_NAME = "AWS's own EventBridge Scheduler"
 
 
@@ -134,7 +133,7 @@ def _attached_resources(
     request: LaunchRequest, configuration: MachineConfiguration, disk_gb: int, volume: DataVolume | None
 ) -> Iterator[AttachedResource]:
     system_disk, *others = attached_resources(
-        request.setup, disk_gb, ROOT_VOLUME_TYPE, PUBLIC_ADDRESS, volume, lambda _size: ROOT_VOLUME_TYPE
+        request.setup, configuration, disk_gb, ROOT_VOLUME_TYPE, volume, lambda _size: ROOT_VOLUME_TYPE
     )
     yield replace(system_disk, while_stopped=configuration.stoppable)
     if request.setup.keep_disk and not configuration.stoppable:

@@ -47,7 +47,6 @@ from cloudgpu.providers.shared.rules import (
 
 DEFAULT_DISK_GB = 128
 PREMIUM, STANDARD = "Premium_LRS", "StandardSSD_LRS"
-PUBLIC_ADDRESS = "public_ip_standard_static_regional"  # as the price list calls it
 DEALLOCATES_ITSELF = "its own identity deallocates it, so that a shutdown from inside ends what it costs"
 NO_IDENTITY = (
     "the machine has no identity, so it cannot deallocate itself: a shutdown from inside (idle time, lease) does not "
@@ -81,7 +80,7 @@ def resolve(azure: Azure, request: LaunchRequest, configuration: MachineConfigur
     call = _call(azure, request, configuration, lookups)
     return Resolved(
         call=asdict(call),
-        attached=tuple(_attached_resources(request, call, lookups.volume)),
+        attached=tuple(_attached_resources(request, configuration, call, lookups.volume)),
         guards=_guards(azure, call),
         remarks=(*notes, *_remarks(azure, request, configuration, lookups)),
         driver=lookups.image_choice.driver,
@@ -160,11 +159,13 @@ def _call(azure: Azure, request: LaunchRequest, configuration: MachineConfigurat
     )
 
 
-def _attached_resources(request: LaunchRequest, call: Call, volume: DataVolume | None) -> Iterator[AttachedResource]:
+def _attached_resources(
+    request: LaunchRequest, configuration: MachineConfiguration, call: Call, volume: DataVolume | None
+) -> Iterator[AttachedResource]:
     """Yield what is billed with the machine: a disk by its size class, an address whether it is used or not."""
     storage_kind = billed_tier(call.disk_sku, call.disk_gb)
     for one in attached_resources(
-        request.setup, call.disk_gb, storage_kind, PUBLIC_ADDRESS, volume, lambda size: billed_tier(VOLUME_SKU, size)
+        request.setup, configuration, call.disk_gb, storage_kind, volume, lambda size: billed_tier(VOLUME_SKU, size)
     ):
         yield replace(one, while_stopped=True)
 

@@ -43,8 +43,6 @@ from cloudgpu.providers.shared.rules import (
 )
 
 DEFAULT_DISK_GB = 64
-# Kinds of public addresses, as the price list names them.
-ADDRESS_KINDS = {Market.ON_DEMAND: "external_ip_on_standard_vm", Market.SPOT: "external_ip_on_spot_vm"}
 CLOUD_TIMER = "Google's own maxRunDuration"
 CLOUD_INIT_PARTS = ("cloud_init",)  # parts of a template that an image without cloud-init cannot run
 
@@ -102,9 +100,8 @@ def resolve(gcp: Gcp, request: LaunchRequest, offer: MachineConfiguration) -> Re
         host_key="reads" if image.runs_cloud_init is False else "",
         scratch=spec.has_local_ssd,
     )
-    disk_kind, address_kind = call.disk_type, ADDRESS_KINDS[offer.market]
     attached_costs = attached_resources(
-        request.setup, call.disk_gb, disk_kind, address_kind, lookups.volume, lambda _size: disk_kind
+        request.setup, offer, call.disk_gb, call.disk_type, lookups.volume, lambda _size: call.disk_type
     )
     return Resolved(
         call=asdict(call),
