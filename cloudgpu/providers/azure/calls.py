@@ -12,7 +12,7 @@ their locks are read, and our error names them with the command that removes the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
@@ -48,6 +48,11 @@ def invoke(azure: Azure, action: str, call: Callable[[], T], *, region: str = ""
     except EndRefused as error:
         _name_locks(azure, error)
         raise
+
+
+def read_list(azure: Azure, action: str, list_models: Callable[[], Iterable[Any]], *, region: str = "") -> list[Raw]:
+    """Return what a list of the SDK has, as plain JSON. A call per page; `action` is the permission that it takes."""
+    return invoke(azure, action, lambda: [one.as_dict() for one in list_models()], region=region)
 
 
 def call_or_none(

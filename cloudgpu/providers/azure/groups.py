@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import call_or_none, invoke, provisioning_state
+from cloudgpu.providers.azure.calls import call_or_none, invoke, provisioning_state, read_list
 from cloudgpu.providers.azure.client import Azure, Raw
 
 READ, WRITE, DELETE = (f"Microsoft.Resources/subscriptions/resourceGroups/{one}" for one in ("read", "write", "delete"))
@@ -35,7 +35,7 @@ def cluster_groups(azure: Azure) -> list[Raw]:
 
 def listed(azure: Azure) -> list[Raw]:
     """Return all groups of the subscription, whoever made them. A call per page."""
-    return invoke(azure, READ, lambda: [one.as_dict() for one in azure.resources.resource_groups.list()])
+    return read_list(azure, READ, azure.resources.resource_groups.list)
 
 
 def is_being_deleted(raw: Raw) -> bool:

@@ -255,7 +255,7 @@ def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
         if raw["State"] == "available":
             _attach(aws, region, raw["VolumeId"], native_id)
             is_requested = True
-        raw = _read_volume(aws, region, raw["VolumeId"])
+        raw = _check_exists(_describe_volume(aws, region, raw["VolumeId"]), raw["VolumeId"])
     message = f"The volume {volume.name} is not ready after {MAX_POLLS * POLL_PAUSE_S:.0f} seconds ({raw['State']})."
     raise ProviderUnavailable(message, field="--volume", value=volume.name, next="Run the same up again.")
 
@@ -309,10 +309,6 @@ def _wait_for_disk(aws: Aws, region: str, native_id: str) -> Raw:
         aws.pause(POLL_PAUSE_S)
         raw = _describe_volume(aws, region, native_id)
     return _check_exists(raw, native_id)
-
-
-def _read_volume(aws: Aws, region: str, native_id: str) -> Raw:
-    return _check_exists(_describe_volume(aws, region, native_id), native_id)
 
 
 def _describe_volume(aws: Aws, region: str, native_id: str) -> Raw | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
 from cloudgpu.errors import AuthFailed, InstanceNotFound
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import call_or_none, invoke, properties_of
+from cloudgpu.providers.azure.calls import call_or_none, properties_of, read_list
 from cloudgpu.providers.azure.client import MAX_PARALLEL, Azure, Raw
 from cloudgpu.providers.azure.compute import interruption, translate
 from cloudgpu.providers.azure.compute.machine import READ
@@ -146,7 +147,7 @@ def _read_statuses(azure: Azure, raw: Raw) -> Sequence[Raw]:
 
 
 def _list_all(azure: Azure, **query: str) -> list[Raw]:
-    return invoke(azure, READ, lambda: [one.as_dict() for one in azure.compute.virtual_machines.list_all(**query)])
+    return read_list(azure, READ, partial(azure.compute.virtual_machines.list_all, **query))
 
 
 def _azure_id(raw: Raw) -> str:

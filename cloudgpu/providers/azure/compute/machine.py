@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import call_or_none, invoke, properties_of
+from cloudgpu.providers.azure.calls import call_or_none, invoke, properties_of, read_list
 from cloudgpu.providers.azure.client import Azure, Raw
 
 READ, WRITE = "Microsoft.Compute/virtualMachines/read", "Microsoft.Compute/virtualMachines/write"
@@ -24,7 +24,7 @@ def read(azure: Azure, id: str) -> Raw:  # noqa: A002
 
 def listed(azure: Azure) -> list[Raw]:
     """Return the machines of launches in the whole subscription, of any ledger. A call per page."""
-    found = invoke(azure, READ, lambda: [one.as_dict() for one in azure.compute.virtual_machines.list_all()])
+    found = read_list(azure, READ, azure.compute.virtual_machines.list_all)
     return [one for one in found if ids.GROUP.fullmatch(str(one.get("name", "")).lower())]
 
 

@@ -13,6 +13,7 @@ from cloudgpu.core.model.account import Quota
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.errors import CloudgpuError, InvalidRequest, QuotaExceeded
+from cloudgpu.providers.azure.calls import read_list
 from cloudgpu.providers.azure.client import Azure, Raw
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.market.availability import check_region
@@ -33,8 +34,8 @@ def quotas(azure: Azure, region: str) -> list[Quota]:
 
 def usages(azure: Azure, region: str) -> list[Raw]:
     """Return every limit of a region as Azure returns it: `name.value`, `limit`, `currentValue`. One call per page."""
-    with azure.calling("Microsoft.Compute/locations/usages/read", region):
-        return [one.as_dict() for one in azure.compute.usage.list(region)]
+    action, list_usages = "Microsoft.Compute/locations/usages/read", azure.compute.usage.list
+    return read_list(azure, action, lambda: list_usages(region), region=region)
 
 
 def quota_page(_azure: Azure, _region: str, _code: str) -> str:

@@ -14,7 +14,7 @@ from cloudgpu.core.model.cluster import node_name, node_of_tags
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_LEDGER, TAG_OWNER
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import call_or_none, complete, invoke, properties_of
+from cloudgpu.providers.azure.calls import call_or_none, complete, invoke, properties_of, read_list
 from cloudgpu.providers.azure.client import Azure, Raw
 from cloudgpu.providers.azure.compute import power
 from cloudgpu.providers.azure.compute.request import Body, Call, network, network_group
@@ -56,8 +56,7 @@ def _tags(attempt: Attempt) -> dict[str, str]:
 
 def read_users_by_network(azure: Azure) -> Mapping[str, str]:
     """Return what uses each cluster network, by its group: Azure's id of one machine, or else of one interface."""
-    listed = azure.network.network_interfaces.list_all
-    return users_by_network(invoke(azure, f"{_INTERFACES}/read", lambda: [one.as_dict() for one in listed()]))
+    return users_by_network(read_list(azure, f"{_INTERFACES}/read", azure.network.network_interfaces.list_all))
 
 
 def users_by_network(interfaces: Sequence[Raw]) -> Mapping[str, str]:

@@ -21,7 +21,7 @@ from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import call_or_none, invoke, properties_of, provisioning_state
+from cloudgpu.providers.azure.calls import call_or_none, invoke, properties_of, provisioning_state, read_list
 from cloudgpu.providers.azure.client import Azure, Raw
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.compute.request import is_system_disk
@@ -73,7 +73,7 @@ def resources(azure: Azure, region: str | None) -> ResourceListing:
 
 
 def _listed(azure: Azure, kind: str, operations: Any) -> list[Raw]:
-    found = invoke(azure, f"{_ACTION}/{kind}/read", lambda: [one.as_dict() for one in operations.list()])
+    found = read_list(azure, f"{_ACTION}/{kind}/read", operations.list)
     return [one for one in found if provisioning_state(one) not in _DELETING]
 
 
@@ -82,14 +82,12 @@ def _ours(azure: Azure, raw_disks: Iterable[Raw], tags: TagsByGroup) -> list[Pro
 
     Any other disk in such a group is somebody else's.
     """
-    with_group_tags = ((one, tags.get(group_of(one), {}) if _has_system_disk_name(one) else {}) for one in raw_disks)
+    with_group_tags = (
+        (one, tags.get(group_of(one), {}) if is_system_disk(str(one["name"]), group_of(one)) else {})
+        for one in raw_disks
+    )
     tagged = ((one, {**group_tags, **(one.get("tags") or {})}) for one, group_tags in with_group_tags)
     return [disk(azure, one, merged) for one, merged in tagged if TAG_LEDGER in merged]
-
-
-def _has_system_disk_name(raw: Raw) -> bool:
-    """Say whether a disk is a machine's system disk, by its name."""
-    return is_system_disk(str(raw["name"]), group_of(raw))
 
 
 def _is_ours(raw: Raw) -> bool:

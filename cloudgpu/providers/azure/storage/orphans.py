@@ -18,7 +18,7 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
-from cloudgpu.providers.azure.calls import call_or_none, invoke, properties_of
+from cloudgpu.providers.azure.calls import call_or_none, properties_of, read_list
 from cloudgpu.providers.azure.client import Azure, Raw
 from cloudgpu.providers.azure.compute import machine, power
 from cloudgpu.providers.azure.network import shared as cluster_networks
@@ -38,9 +38,13 @@ def orphans(azure: Azure, region: str | None) -> ResourceListing:
     network = azure.network
     with Pool(6) as pool:
         all_groups, machines = pool.submit(groups.listed, azure), pool.submit(machine.listed, azure)
-        interfaces = pool.submit(_listed, azure, f"{_NETWORK}/networkInterfaces", network.network_interfaces.list_all)
-        addresses = pool.submit(_listed, azure, f"{_NETWORK}/publicIPAddresses", network.public_ip_addresses.list_all)
-        all_disks = pool.submit(_listed, azure, f"{_COMPUTE}/disks", azure.compute.disks.list)
+        interfaces = pool.submit(
+            read_list, azure, f"{_NETWORK}/networkInterfaces/read", network.network_interfaces.list_all
+        )
+        addresses = pool.submit(
+            read_list, azure, f"{_NETWORK}/publicIPAddresses/read", network.public_ip_addresses.list_all
+        )
+        all_disks = pool.submit(read_list, azure, f"{_COMPUTE}/disks/read", azure.compute.disks.list)
         assignments = pool.submit(_role_assignments, azure)
         launch_groups = groups.launch_groups(all_groups.result())
         networks = [one for one in all_groups.result() if ids.CLUSTER_GROUP.fullmatch(str(one["name"]).lower())]
@@ -54,10 +58,6 @@ def orphans(azure: Azure, region: str | None) -> ResourceListing:
         ]
     in_region = tuple(one for one in our_resources if TAG_LEDGER in one.tags and region in (None, one.region))
     return ResourceListing(in_region, regions=None if region is None else frozenset({region}))
-
-
-def _listed(azure: Azure, kind: str, all_groups: Any) -> list[Raw]:
-    return invoke(azure, f"{kind}/read", lambda: [one.as_dict() for one in all_groups()])
 
 
 def _role_assignments(azure: Azure) -> list[identity.RoleAssignment]:

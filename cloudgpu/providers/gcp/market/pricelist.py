@@ -177,11 +177,15 @@ def _add_sku_price(
                 builder.refuse(price.name, f"is a second price of {component} in {region}")
         if storage_kind and market is Market.ON_DEMAND:
             region_key = "*" if region == "global" else region
-            _add_storage(builder, RowKey(storage_kind, region_key, None), price)
-
-
-def _add_storage(builder: PartBuilder, key: RowKey, price: SkuPrice) -> None:
-    builder.add(key, price.unit, price.amount, currency=price.currency, source=SOURCE, name=price.name, note=price.note)
+            builder.add(
+                RowKey(storage_kind, region_key, None),
+                price.unit,
+                price.amount,
+                currency=price.currency,
+                source=SOURCE,
+                name=price.name,
+                note=price.note,
+            )
 
 
 def _add_machines(builder: PartBuilder, component_prices: Mapping[tuple[str, str, Market], Fraction]) -> None:
