@@ -13,6 +13,7 @@ from cloudgpu.providers.shared.errors import invalid_id_error
 REGION = re.compile(r"[a-z]+-[a-z]+\d+")
 ZONE = re.compile(r"([a-z]+-[a-z]+\d+)-(?:[a-z]|ai\d+[a-z])")  # us-central1-a; us-central1-ai1a: "AI zones"
 _ID = re.compile(r"([a-z]+-[a-z]+\d+-(?:[a-z]|ai\d+[a-z]))/([a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)")
+NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")  # of whatever Google names: a network, a tag, an image
 NAME_PREFIX = "cg-"
 TOKEN_DIGITS = 20  # of the token's 48: with the prefix, and what names of firewall rules add, at most 63 characters
 

@@ -18,7 +18,6 @@ ENDPOINT_VARIABLE = "CLOUDGPU_GCP_ENDPOINT"
 PROJECT_VARIABLE = "GOOGLE_CLOUD_PROJECT"
 # As Google's discovery document spells a project: with a domain before a colon for an old one.
 PROJECT_ID = re.compile(r"(?:[a-z0-9.-]{1,100}:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
-_NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _EMAIL = re.compile(r"[a-z0-9.-]+@[a-z0-9.-]+\.[a-z]+")
 
 
@@ -76,7 +75,7 @@ _READERS = {  # what checks the value of each key
     "regions": several(_region, "regions", "us-central1"),
     "exclude_regions": several(_region, "regions", "us-central1"),
     "zones": several(matching(ids.ZONE, "a zone", "us-central1-a"), "zones", "us-central1-a"),
-    "network": matching(_NAME, "a network's name", DEFAULT_NETWORK),
+    "network": matching(ids.NAME, "a network's name", DEFAULT_NETWORK),
     "ssh_port": port,
     "service_account": matching(_EMAIL, "a service account's address", "me@my-lab-1.iam.gserviceaccount.com"),
     "quota_project": _project,

@@ -16,12 +16,11 @@ from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.client import Azure, Raw, get_values
+from cloudgpu.providers.azure.client import MAX_PARALLEL, Azure, Raw, get_values
 from cloudgpu.providers.shared.calls import by_item
 
 VERSION = "2015-04-01"  # of Microsoft.Insights/eventtypes
 LOG_RETENTION = timedelta(days=89)
-MAX_PARALLEL = 8
 EVICTION_REASON = "interrupted"
 _ACTION = "Microsoft.Insights/eventtypes/values/read"
 _EVICTION_ACTIONS, _OTHER_STOP_ACTIONS = ("evictspotvm", "simulateeviction"), ("deallocate", "poweroff")

@@ -18,7 +18,6 @@ _SUBNET = re.compile(
     r"(?:(?:projects/(?P<project>[a-z0-9.:-]+)/)?regions/(?P<region>[a-z]+-[a-z]+\d+)/subnetworks/)?"
     r"(?P<name>[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)"
 )
-NETWORK_TAG_PATTERN = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ def placement(gcp: Gcp, region: str, network: Network) -> NetworkPlacement:
 
     Raises InvalidRequest for a network or a subnet that does not exist, and where several subnets are possible.
     """
-    if network.security_group is not None and not NETWORK_TAG_PATTERN.fullmatch(network.security_group):
+    if network.security_group is not None and not ids.NAME.fullmatch(network.security_group):
         message = f"{network.security_group!r} is not a network tag of Google Cloud's."
         remedy = "Name the tag by which your firewall rules know the machine."
         raise InvalidRequest(message, field="--security-group", value=network.security_group, next=remedy)

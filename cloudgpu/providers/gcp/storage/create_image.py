@@ -25,7 +25,6 @@ from cloudgpu.providers.gcp.storage.resources import if_found, our_tags, parse_i
 from cloudgpu.providers.shared.rules import check_is_system_disk, check_saved_image, source_not_found_error
 
 MAX_NAME_LENGTH = 63  # characters of a name at Google
-_NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _GET_ACTION, _INSERT_ACTION = "compute.images.get", "compute.images.insert"
 
 
@@ -49,7 +48,7 @@ def save_image(gcp: Gcp, source: str, name: str, tags: Mapping[str, str], *, res
 
 def google_name(name: str) -> str:
     """Return the image's name at Google: `name` itself, or where Google does not accept it, one derived from it."""
-    if _NAME.fullmatch(name):
+    if ids.NAME.fullmatch(name):
         return name
     prefix = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[: MAX_NAME_LENGTH - 21]
     return f"{prefix}-{digest('image', name)[:20]}"
