@@ -14,7 +14,6 @@ from cloudgpu.core.values.naming import NAME, NAME_RULE, closest_match, did_you_
 from cloudgpu.errors import InvalidRequest
 
 _ACCOUNT_KEYS = ("hosts", "queue_for")
-_IGNORED_KEYS = ("provider",)  # read by the registry of providers
 _WORD = re.compile(r"[^\s\x00-\x1f\x7f'\"\\-][^\s\x00-\x1f\x7f'\"\\]*")
 _LOGIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _MAX_NUMBER = 1_000_000
@@ -50,7 +49,7 @@ class Host:
 def ssh_hosts(account: str, options: Mapping[str, Any]) -> tuple[Host, ...]:
     """Return the account's hosts; raise InvalidRequest for the first unknown key or wrong value."""
     for key in options:
-        if key not in _ACCOUNT_KEYS + _IGNORED_KEYS:
+        if key not in _ACCOUNT_KEYS:
             raise _unknown_setting_error(f"accounts.{account}.{key}", str(key), _ACCOUNT_KEYS)
     _check_queue_for(f"accounts.{account}.queue_for", options.get("queue_for", []))
     field = f"accounts.{account}.hosts"

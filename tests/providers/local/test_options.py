@@ -33,26 +33,26 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
         ("interruption_notice", 120, "a duration"),
         ("interruption_notice", "0s", "a duration"),
         ("machine_start_timeout", "-3s", "a duration"),
-        ("wats", 100, "no setting"),
-        ("colour", "red", "no setting"),
+        ("wats", 100, "is not an option"),
+        ("colour", "red", "is not an option"),
     ],
 )
 def test_a_bad_setting_names_the_key_the_value_and_the_way_out(key, value, says):
     with pytest.raises(InvalidRequest, match=says) as refused:
         local_options("home", {key: value})
-    assert refused.value.field == f"accounts.home.{key}"
-    assert refused.value.value == str(value if says != "no setting" else key)
+    assert refused.value.field == f"config.toml: accounts.home.{key}"
+    assert refused.value.value == (None if says == "is not an option" else str(value))
     assert refused.value.next
 
 
 def test_a_near_match_is_offered_for_an_unknown_setting():
     with pytest.raises(InvalidRequest) as refused:
         local_options("home", {"usd_per_kw": 1})
-    assert refused.value.message == "A local account has no setting 'usd_per_kw'; did you mean 'usd_per_kwh'?"
+    assert "is not an option of a local account; did you mean 'usd_per_kwh'?" in refused.value.message
 
 
 def test_good_settings_are_taken():
-    options = local_options("home", {"provider": "local", "watts": 250.5, "interruption_notice": "1s"})
+    options = local_options("home", {"watts": 250.5, "interruption_notice": "1s"})
     assert options.watts.value == Decimal("250.5")
     assert options.notice == timedelta(seconds=1)
     assert options.start_timeout == timedelta(seconds=20)

@@ -19,7 +19,7 @@ BOX = {"name": "bigbox", "host": "10.0.0.5"}
 
 
 def test_name_and_host_are_enough():
-    (host,) = ssh_hosts("lab", {"provider": "ssh", "hosts": [BOX]})
+    (host,) = ssh_hosts("lab", {"hosts": [BOX]})
     assert (host.name, host.host, host.port, host.python, host.gpu) == ("bigbox", "10.0.0.5", 22, "python3", None)
 
 
