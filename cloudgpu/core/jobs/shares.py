@@ -26,6 +26,7 @@ from cloudgpu.core.values.times import iso
 
 BASIS = "setting"  # of the price of a tariff
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
+MAX_ARRAY_INDEX = 4_000_000  # slurm.conf(5), MaxArraySize: at most 4000001
 SHARED, IDLE = "shared", "idle"  # keys besides job ids, which begin with `job-`
 Visit = tuple[datetime, datetime | None, str]  # (begin, end or None, job id): a job was on a machine
 
@@ -220,13 +221,15 @@ def _tariff_record(job: Job, machine: Machine) -> Machine:
 
 
 def elements_of(array: str | None) -> int:
-    """Return how many elements an array of Slurm's has, as `--array` says them (0-9%4: ten); 1 for none."""
-    return 1 if array is None else max(1, len(set(_indexes(array.partition("%")[0]))))
+    """Return how many elements an array of Slurm's has, as `--array` says them (0-9%4: ten); 1 for none.
 
-
-def _indexes(text: str) -> Iterator[int]:
-    for first, last, step in _RANGE.findall(text):
-        yield from range(int(first), int(last or first) + 1, int(step or 1) or 1)
+    Indexes beyond MAX_ARRAY_INDEX do not count: Slurm refuses them.
+    """
+    chosen = bytearray(MAX_ARRAY_INDEX + 1)  # a set of so many numbers would take a hundred times as much memory
+    for first, last, step in _RANGE.findall((array or "").partition("%")[0]):
+        indexes = range(int(first), min(int(last or first), MAX_ARRAY_INDEX) + 1, int(step or 1) or 1)
+        chosen[indexes.start : indexes.stop : indexes.step] = b"\1" * len(indexes)
+    return max(1, chosen.count(1))
 
 
 def minutes_within(limit: Money, per_hour: Money, elements: int = 1) -> int:
