@@ -140,7 +140,7 @@ def parse_amount(
         dollars, amount = Money.usd(parse_number(digits, option, most=most, unit="in US dollars")), None
     else:
         currency = rates(quoted[2])
-        max_amount = int(most * max(currency.per_usd, Decimal(1)))
+        max_amount = int(most * currency.per_usd)
         amount = QuotedAmount(parse_number(quoted[1], option, most=max_amount, unit=f"in {currency.code}"), currency)
         dollars = amount.in_usd
     if above_zero and not dollars:
