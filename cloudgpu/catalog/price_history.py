@@ -8,11 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.catalog.read import catalogue, earliest_time
-from cloudgpu.catalog.refreshed import price_index, stored_prices
+from cloudgpu.catalog.refreshed import price_index, readable_prices
 from cloudgpu.core.catalog.catalog import DatedPrice, is_old_price
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
-from cloudgpu.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +38,15 @@ def price_ages(provider: str, now: datetime) -> PriceAges | None:
         dates += [earliest_time(price[3]) for price in listed if (price[0], price[1]) not in refreshed]
     if not dates:
         return None
+    parts = readable_prices(provider)[0].parts  # `catalog` says what is wrong with a damaged file
     return PriceAges(
         provider=provider,
         newest=max(dates),
         oldest=min(dates),
-        refreshed_at=_refreshed_at(provider),
+        refreshed_at=max((part.asked_at for part in parts.values()), default=None),
         price_count=len(dates),
         old_count=sum(is_old_price(date, now) for date in dates),
     )
-
-
-def _refreshed_at(provider: str) -> datetime | None:
-    try:
-        return max((part.asked_at for part in stored_prices(provider).parts.values()), default=None)
-    except InvalidRequest:  # `catalog` says what is wrong with the file
-        return None
 
 
 def past_prices(provider: str | None = None, item: str | None = None) -> tuple[DatedPrice, ...]:

@@ -144,6 +144,14 @@ def stored_prices(provider: str, *, before: bool = False) -> StoredPrices:
     return StoredPrices(provider) if file is None or not file.exists() else read_price_list(provider, file)
 
 
+def readable_prices(provider: str) -> tuple[StoredPrices, str | None]:
+    """Return a provider's stored list, an empty one for a damaged file; and why that file cannot be read, else None."""
+    try:
+        return stored_prices(provider), None
+    except InvalidRequest as error:
+        return StoredPrices(provider), error.message
+
+
 def read_price_list(provider: str, file: Path) -> StoredPrices:
     """Return the price list in a file; raise InvalidRequest, with the remedy, for a damaged one."""
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -111,6 +111,8 @@ class Book(Reader):
     def copy_to(self, path: Path) -> None:
         """Write a consistent copy of the ledger, as one SQLite file, into the empty file `path`."""
         with self._thread_lock, self._store.translated():
+            if self._store.reader() is None:
+                raise storage_errors.no_ledger_error(self.location)
             self._store.copy_to(path)
 
     def replace(
@@ -128,14 +130,10 @@ class Book(Reader):
             self._raise_if_moved(mark or mark_of(record))
             check(present)
 
-        with self._thread_lock:
-            head_lock = self._lock_head()
-            try:
-                record, now = head_lock.read(), self.now()
-                with self._store.translated():
-                    old_location = self._store.replace(source, check_present, f"{now:%Y%m%dt%H%M%Sz}")
-            finally:
-                head_lock.release()
+        with self._thread_lock, closing(self._lock_head()) as head_lock:
+            record, now = head_lock.read(), self.now()
+            with self._store.translated():
+                old_location = self._store.replace(source, check_present, f"{now:%Y%m%dt%H%M%Sz}")
         if record is None:
             why = f"It was restored from a backup that ends at line {copy.line_count}, recorded at {copy.recorded_at}."
             self.append([general_events.ledger_restored(why, copy.line_count, copy.head_hash, now)])
@@ -164,8 +162,7 @@ class Book(Reader):
                 draft = write_lines(connection, self._store.delete_move_mark)
                 hashes.append(self._write(connection, [draft], lines.last_line(connection))[1][1])
 
-        with self._thread_lock:
-            head_lock = self._lock_head()
+        with self._thread_lock, closing(self._lock_head()):
             try:
                 with self._store.translated():
                     connection = self._store.begin()
@@ -176,7 +173,6 @@ class Book(Reader):
                         self._store.commit(lines.last_line(connection))
             finally:
                 self._store.rollback()
-                head_lock.release()
                 self._machine_cache.forget()
         if not hashes:  # another client has made it meanwhile
             raise storage_errors.vanished_error(self.location)
@@ -219,12 +215,8 @@ class Book(Reader):
 
     def record_new_place(self, ledger_id: str, mark: MoveMark) -> None:
         """Record in this client's head record where the ledger is now, whatever is put here later."""
-        with self._thread_lock, self._store.translated():
-            head_lock = self._lock_head()
-            try:
-                write_move_mark(head_lock, ledger_id, mark)
-            finally:
-                head_lock.release()
+        with self._thread_lock, self._store.translated(), closing(self._lock_head()) as head_lock:
+            write_move_mark(head_lock, ledger_id, mark)
 
     def share(self, request: TeamRequest) -> Sharing:
         """Share the ledger with a team, or change the team, as far as this user may; return the resulting state."""
@@ -279,7 +271,7 @@ class Book(Reader):
                 yield connection, head_lock, record, last_line
             finally:
                 self._store.rollback()
-                head_lock.release()
+                head_lock.close()
 
     def _begin(self, record: HeadContent, *, recreate: bool) -> Connection:
         connection = self._store.begin()

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -257,12 +257,9 @@ class Reader:
             mark = None if connection is None else last_line_and_mark(connection)[1]
             if connection is None or mark is None or mark.came_from or not mark.to:
                 return
-            head_lock = self._lock_head()
-            try:
+            with closing(self._lock_head()) as head_lock:
                 if despite_problem or head_problem(connection, self.location, head_lock.read()) is None:
                     write_move_mark(head_lock, lines.id_of(connection), mark)
-            finally:
-                head_lock.release()
 
         self._read(record_move, missing_ok=True)
 

@@ -293,6 +293,11 @@ def policy_from(table: Table, name: str, *, tz: str = "UTC") -> Policy:
     )
 
 
+def rules_from(table: Table, name: str, *, tz: str = "UTC") -> Policy | Limits:
+    """Return what a file's table describes: the limits if they are named, else a policy. Raises InvalidRequest."""
+    return limits_from(table) if name == LIMITS_NAME else policy_from(table, name, tz=tz)
+
+
 def read_keys(table: Table, keys: Keys) -> Values:
     """Return a table's values, each read as its key's kind; raise InvalidRequest for the first error."""
     _check_keys(table, table.values, keys, "")

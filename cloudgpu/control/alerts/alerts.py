@@ -135,15 +135,14 @@ def _price_jump_factor(session: Session) -> Callable[[Machine], Fraction]:
 
 def _withheld_prices(session: Session) -> Iterator[Finding]:
     """Yield a finding for each provider whose refresh has withheld prices, because they changed too much."""
-    from cloudgpu.catalog.refreshed import stored_prices
+    from cloudgpu.catalog.refreshed import readable_prices
     from cloudgpu.catalog.rules import PROVIDERS
 
     for provider in PROVIDERS:
-        with suppress(InvalidRequest):  # a damaged list is reported by `catalog`, and prices nothing
-            withheld = stored_prices(provider).rejected_changes
-            if withheld:
-                names = [f"{price.key.item} in {price.key.region}" for price in withheld]
-                yield finding_of_home(session, withheld_prices_finding(provider, names))
+        withheld = readable_prices(provider)[0].rejected_changes  # a damaged list is reported by `catalog`
+        if withheld:
+            names = [f"{price.key.item} in {price.key.region}" for price in withheld]
+            yield finding_of_home(session, withheld_prices_finding(provider, names))
 
 
 def _with_seen_at(session: Session, machine: Machine, now_iso: str) -> Machine:

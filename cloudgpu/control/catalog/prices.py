@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cloudgpu import catalog
 from cloudgpu.catalog.read import catalogue, embedded_prices
-from cloudgpu.catalog.refreshed import StoredPrices, is_outdated, price_index, stored_prices
+from cloudgpu.catalog.refreshed import is_outdated, price_index, readable_prices, stored_prices
 from cloudgpu.catalog.rules import LISTED_PROVIDERS
 from cloudgpu.catalog.storage import covers_region, embedded_storage, storage_prices
 from cloudgpu.catalog.takeover import embedded_rows
@@ -52,7 +52,7 @@ def catalog_overview(provider: str | None, now: datetime) -> CatalogDocument:
 def _summary(provider: str, now: datetime) -> CatalogProvider:
     offers = catalog.offers(provider, with_legacy=True, trust=Trust.COMMUNITY)
     dates = sorted(offer.listed.price.as_of for offer in offers)
-    error, refreshed = _refreshed_prices(provider)
+    refreshed, error = readable_prices(provider)
     return {
         "provider": provider,
         "types": len({offer.type.name for offer in offers}),
@@ -69,14 +69,6 @@ def _summary(provider: str, now: datetime) -> CatalogProvider:
         "held": len(refreshed.rejected_changes),
         "error": error,
     }
-
-
-def _refreshed_prices(provider: str) -> tuple[str | None, StoredPrices]:
-    """Return why the provider's refreshed prices cannot be read, else None, and these prices."""
-    try:
-        return None, stored_prices(provider)
-    except InvalidRequest as error:
-        return error.message, StoredPrices(provider)
 
 
 def show_prices(
@@ -103,7 +95,7 @@ def show_prices(
         "unverified": list(machine_type.unverified) if machine_type else [],
         "notes": machine_type.notes if machine_type else "",
         "prices": shown,
-        "error": _refreshed_prices(provider_name)[0],
+        "error": readable_prices(provider_name)[1],
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cloudgpu.catalog.refreshed import StoredPrices, stored_prices, write_price_list
+from cloudgpu.catalog.refreshed import readable_prices, write_price_list
 from cloudgpu.catalog.takeover import MergedPrices, merge_prices
 from cloudgpu.control.session.accounts import account_of
 from cloudgpu.control.session.session import Session
@@ -103,7 +103,9 @@ def _query(kind: str, settings: ProviderSettings) -> PriceList:
 def _merge_and_store(session: Session, prices: PriceList, factor: float, *, accept: bool) -> RefreshedProvider:
     """Merge a price list into the stored one, and write that if it changed; return what changed."""
     with _locked(session, prices.provider):
-        stored = _stored_prices(session, prices.provider)
+        stored, problem = readable_prices(prices.provider)
+        if problem is not None:
+            session.report(problem)
         merged = merge_prices(stored, prices, factor, accept=accept)
         if merged.stored.parts != stored.parts or merged.stored.rejected_changes != stored.rejected_changes:
             write_price_list(merged.stored)
@@ -117,14 +119,6 @@ def _locked(session: Session, provider: str) -> Iterator[None]:
     with (session.home.price_lists / f".{provider}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _stored_prices(session: Session, provider: str) -> StoredPrices:
-    try:
-        return stored_prices(provider)
-    except InvalidRequest as error:
-        session.report(error.message)
-        return StoredPrices(provider)
 
 
 def _refreshed_document(merged: MergedPrices, factor: float) -> RefreshedProvider:

@@ -331,7 +331,7 @@ def _document_head(request: CostRequest, now: datetime) -> CostHead:
     }
 
 
-def projected_costs(machines: list[Machine], total: CostTotals, query: CostQuery, now: datetime) -> CostToCome:
+def projected_costs(machines: Sequence[Machine], total: CostTotals, query: CostQuery, now: datetime) -> CostToCome:
     """Return the burn rate and the projected totals, which are None if the period has ended."""
     usages = open_usages(machines, now)
     burn = burn_document(burn_rate(usages, now))

@@ -27,7 +27,7 @@ from cloudgpu.core.billing.rules import FAR_FUTURE_US, to_us
 from cloudgpu.core.billing.traffic_gaps import gaps_within
 from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import EndedUsage, Resource
+from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.reaper.savings import KINDS, idle_cost, policy_stops
 from cloudgpu.core.resources.idle_costs import idle_costs_of
 from cloudgpu.core.values.times import iso
@@ -38,12 +38,11 @@ from cloudgpu.views.report import document as values
 from cloudgpu.views.report.summary import summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
     from pathlib import Path
 
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.activity.utilization import Hour
     from cloudgpu.core.events.log import EventSummary
     from cloudgpu.views.documents.money.report import PriceAges, ReportBasis, ReportDocument, ReportJob
 
@@ -98,16 +97,6 @@ def _check_only_month(month: str, options: ReportOptions) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class ReportInputs:
-    """What one read of the ledger has: machines, ended usages, events about stops; and hours of activity by machine."""
-
-    machines: list[Machine]
-    ended_usages: Sequence[EndedUsage]
-    events: Sequence[EventSummary]
-    hours: Mapping[str, Sequence[Hour]]
-
-
 def report_document(session: Session, request: ReportRequest | None = None) -> ReportDocument:
     """Return the document of `report`, described in docs/report.md. Asks no cloud.
 
@@ -120,17 +109,13 @@ def report_document(session: Session, request: ReportRequest | None = None) -> R
 
 def _report_document(session: Session, request: ReportRequest, now: datetime) -> ReportDocument:
     query, currency = request.query, request.compare.currency
-    inputs = _read_inputs(session, query)
+    inputs, events = _read_inputs(session, query)
     by_machine = grouped(inputs.machines, inputs.ended_usages, now, query)
     usages = timed_usages(inputs.machines, inputs.ended_usages, now)
     days = daily_of(inputs.machines, usages, query.zone, since=query.since, until=query.until)
     machines = _machine_summaries(inputs, by_machine, usages, query)
     last_moment = now if query.until is None else min(now, query.until)
-    costs = (
-        PeriodCosts(inputs.machines, inputs.ended_usages, inputs.hours, days)
-        if request.compare.since == query.since
-        else None
-    )
+    costs = replace(inputs, cost=days) if request.compare.since == query.since else None
     day_documents = values.days_document(days, last_moment.astimezone(query.zone).date())
     named_costs = [
         by_machine.groups[machine.id]
@@ -163,9 +148,7 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         "idle": values.idle_document(machines),
         "savings": {
             "stops": values.stops_document(
-                policy_stops(
-                    inputs.machines, inputs.ended_usages, inputs.events, now, since=query.since, until=query.until
-                )
+                policy_stops(inputs.machines, inputs.ended_usages, events, now, since=query.since, until=query.until)
             ),
             "spot": values.spot_document(machines),
         },
@@ -192,16 +175,17 @@ def _without_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _read_inputs(session: Session, query: CostQuery) -> ReportInputs:
+def _read_inputs(session: Session, query: CostQuery) -> tuple[PeriodCosts, Sequence[EventSummary]]:
+    """Return what one read of the ledger has, with the hours of activity by machine; and the events about stops."""
     since = "" if query.since is None else iso(query.since)
     machines, ended_usages, events = session.ledger.read(
         lambda view: (view.billable_machines(), list(view.ended_usages(since)), view.summaries(KINDS))
     )
     hours = utilization_of(session, machines, ended_usages, query.since, query.until)
-    return ReportInputs(with_tariffs(session, machines), ended_usages, events, hours)
+    return PeriodCosts(with_tariffs(session, machines), ended_usages, hours), events
 
 
-def _report_basis(session: Session, inputs: ReportInputs, by_machine: Costs) -> ReportBasis:
+def _report_basis(session: Session, inputs: PeriodCosts, by_machine: Costs) -> ReportBasis:
     """Return how many machines ran in the period, when the first usage began, and how old and sound the data is."""
     machines = [machine for machine in inputs.machines if not machine.is_named_resource]
     begins = [use.begin for _, use in inputs.ended_usages] + [
@@ -218,7 +202,7 @@ def _report_basis(session: Session, inputs: ReportInputs, by_machine: Costs) -> 
 
 
 def _machine_summaries(
-    inputs: ReportInputs, by_machine: Costs, usages: Iterable[TimedUsage], query: CostQuery
+    inputs: PeriodCosts, by_machine: Costs, usages: Iterable[TimedUsage], query: CostQuery
 ) -> list[values.MachineSummary]:
     """Return a summary of each machine that cost anything or ran in the period, with its hours and its idle cost."""
     machines_with_names = with_full_names(list(inputs.machines), Grouping.PROJECT)
@@ -239,7 +223,7 @@ def _machine_summaries(
     return summaries
 
 
-def _job_costs(session: Session, inputs: ReportInputs, query: CostQuery, now: datetime) -> list[ReportJob]:
+def _job_costs(session: Session, inputs: PeriodCosts, query: CostQuery, now: datetime) -> list[ReportJob]:
     """Return what each job has cost in the period."""
     jobs = all_jobs(session)
     if not jobs:
@@ -250,7 +234,7 @@ def _job_costs(session: Session, inputs: ReportInputs, query: CostQuery, now: da
     )
 
 
-def _price_ages(machines: list[Machine], now: datetime) -> list[PriceAges]:
+def _price_ages(machines: Sequence[Machine], now: datetime) -> list[PriceAges]:
     """Return how old the listed prices are of the clouds that this ledger knows."""
     from cloudgpu.catalog.price_history import price_ages
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.config.files.yaml import read_named_yaml, read_yaml
-from cloudgpu.config.policies.find import LIMITS_FILE, limits_from, policy_from, policy_paths
+from cloudgpu.config.policies.find import LIMITS_FILE, policy_paths, rules_from
 from cloudgpu.control.policies.resolve import all_policy_names, limits_of, policy_named, policy_of, replaced_file
 from cloudgpu.core.policies.description import rules_in_force, rules_of
 from cloudgpu.core.policies.policy import Limits, limit_policy
@@ -145,10 +145,7 @@ def _file_error(path: Path) -> InvalidRequest | None:
         if table is None:
             remedy = f"Name a file; of a policy by its name: cloudgpu policy show {path.stem}"
             return InvalidRequest(f"There is no file {path}.", field="FILE", value=str(path), next=remedy)
-        if path.name == LIMITS_FILE:
-            limits_from(table)
-        else:
-            policy_from(table, path.stem)
+        rules_from(table, path.stem)
     except InvalidRequest as error:
         return error
     return None

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.control.scheduler.due import is_sweep_due, own_run_due_at, prices_due_at, run_due_at
@@ -16,7 +14,7 @@ from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.identity import unanswered_text
 from cloudgpu.core.reaper.result import ReaperRun
-from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 
 REAPER_LOCK = "reaper"  # held by every run: from cron, by hand, or here
@@ -255,14 +253,12 @@ def _prices_due_at(session: Session, every: timedelta) -> datetime:
 
 def _oldest_query_times(providers: list[str]) -> Iterator[datetime]:
     """Yield for each provider when the oldest part of its stored price list was queried."""
-    from cloudgpu.catalog.refreshed import stored_prices
+    from cloudgpu.catalog.refreshed import readable_prices
 
     never_queried = datetime.min.replace(tzinfo=zone_of("UTC"))
     for provider in providers:
-        price_parts: dict[str, Any] = {}
-        with suppress(InvalidRequest):  # a damaged file counts as missing: it is written anew
-            price_parts = dict(stored_prices(provider).parts)
-        yield min((part.asked_at for part in price_parts.values()), default=never_queried)
+        prices, _ = readable_prices(provider)  # a damaged file counts as missing: it is written anew
+        yield min((part.asked_at for part in prices.parts.values()), default=never_queried)
 
 
 def _providers_with_prices(session: Session) -> list[str]:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from cloudgpu.access.files import locked, write_atomically
@@ -320,16 +321,22 @@ def write(draft: ConfigDraft) -> None:
 
     Raises InvalidRequest when somebody else changed the file meanwhile, or it cannot be written.
     """
-    file = draft.setup.home.config_file
+    setup = draft.setup
+    replace_config(
+        setup.home.config_file, setup.text, draft.after, "meanwhile", "Nothing was written. Run the same again."
+    )
+
+
+def replace_config(file: Path, before: str | None, after: str, when: str, remedy: str) -> None:
+    """Write the text `after` atomically, mode 0600, unless the file has another text than `before`; a link stays one.
+
+    Raises InvalidRequest, with this remedy, where somebody has changed the file, and what `write_atomically` raises.
+    """
     with locked(file):
-        if read_text(file, CONFIG_NAME) != draft.setup.text:
-            raise InvalidRequest(
-                f"{CONFIG_NAME} was changed by somebody else meanwhile.",
-                field=CONFIG_NAME,
-                value=str(file),
-                next="Nothing was written. Run the same again.",
-            )
-        write_atomically(file.resolve(), draft.after.encode())
+        if read_text(file, CONFIG_NAME) != before:
+            message = f"{CONFIG_NAME} was changed by somebody else {when}."
+            raise InvalidRequest(message, field=CONFIG_NAME, value=str(file), next=remedy)
+        write_atomically(file.resolve(), after.encode())
 
 
 def missing_extras() -> tuple[str, ...]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.sync import SyncResult, sync_all
+from cloudgpu.control.inventory.listing import sync_reported
+from cloudgpu.control.inventory.sync import SyncResult
 from cloudgpu.control.session.accounts import recent_machines
 from cloudgpu.control.session.base import remembered_identities
 from cloudgpu.control.session.identity import by_account, identity_of
@@ -111,8 +112,6 @@ def verify_document(session: Session, *, agree: Callable[[str], None]) -> Verify
         }
     agree(problem)
     synced, not_queried_here = settle_ledger(session, problem)
-    for sentence in synced.sentences:
-        session.report(sentence)
     session.report(
         "Budgets that were set or changed in a part that was missing are not known any more: cloudgpu budget ls"
     )
@@ -153,7 +152,7 @@ def _sync_and_settle(session: Session, problem: str) -> SyncResult:
         # The new ledger lacks what the sync is to find, and launches are refused until then.
         session.ledger.settle(problem, followed_by=ledger_doubted(problem, 0, session.clock()))
     doubt_seq = _record_problem(session, problem)
-    synced = sync_all(session)
+    synced = sync_reported(session)
     _check_complete(session, [gap for gap in synced.unanswered if not isinstance(gap, AccountElsewhere)])
     _check_synced(session, doubt_seq)
     session.ledger.settle(problem)

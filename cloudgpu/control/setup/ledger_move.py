@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
-from cloudgpu.access.files import locked, write_atomically
 from cloudgpu.config.edit import set_value
 from cloudgpu.config.files.user_files import read_text
 from cloudgpu.config.settings import read_setting, settings_from_text
 from cloudgpu.control.outage.outage import report_refused
 from cloudgpu.control.scheduler.jobs import REAPER_LOCK
+from cloudgpu.control.setup.init import replace_config
 from cloudgpu.core.team.rights import Role, check_payer
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
@@ -113,7 +113,8 @@ def execute(session: Session, planned: LedgerMove, environ: Mapping[str, str]) -
                 move(places, lambda: _check_no_command_at_work(session, source), session.clock())
         _offer_outbox(session, source, target)
         if config_texts is not None:
-            _write_config(session, config_texts)
+            remedy = "Run the same again: the ledger has moved, and config.toml still names the old place."
+            replace_config(session.home.config_file, *config_texts, "while the ledger moved", remedy)
     return _move_document(session, planned, environ, is_written=config_texts is not None)
 
 
@@ -245,20 +246,6 @@ def _url_in_config(session: Session) -> str | None:
     """Return the URL that config.toml names, whatever CLOUDGPU_LEDGER says."""
     text = read_text(session.home.config_file, "config.toml")
     return settings_from_text(text or "", login=session.settings.owner).ledger_url
-
-
-def _write_config(session: Session, change: tuple[str | None, str]) -> None:
-    before, after = change
-    file = session.home.config_file
-    with locked(file):
-        if read_text(file, "config.toml") != before:
-            raise InvalidRequest(
-                "config.toml was changed by somebody else while the ledger moved.",
-                field="config.toml",
-                value=str(file),
-                next="Run the same again: the ledger has moved, and config.toml still names the old place.",
-            )
-        write_atomically(file.resolve(), after.encode())
 
 
 def _unknown_place_error(error: LedgerUnavailable) -> LedgerUnavailable:

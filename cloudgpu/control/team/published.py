@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.user_files import read_text
 from cloudgpu.config.files.yaml import parse_yaml
-from cloudgpu.config.policies.find import LIMITS_NAME, check_policy_name, limits_from, policy_from
+from cloudgpu.config.policies.find import check_policy_name, rules_from
 from cloudgpu.control.team.roles import require_payer_role
 from cloudgpu.core.events.general_events import policy_published, policy_withdrawn
 from cloudgpu.core.team.rights import Published
@@ -32,7 +32,7 @@ def publish(session: Session, name_or_file: str, directories: Sequence[Path]) ->
     text = read_text(file, file.name)
     assert text is not None  # noqa: S101  (for the type checker: the file was found)
     name, tz = file.stem, session.settings.tz
-    _check_readable(Published(name, text, tz, "", ""), file)
+    rules_from(parse_yaml(text, file), name, tz=tz)
     replaced: list[Published] = []
 
     def build_events(view: View) -> Sequence[Draft]:
@@ -81,12 +81,3 @@ def _file_of(name_or_file: str, directories: Sequence[Path]) -> Path:
         value=name_or_file,
         next="Name a policy of yours, limits, or the path of its file.",
     )
-
-
-def _check_readable(published: Published, file: Path) -> None:
-    """Raise InvalidRequest, with file and line, for an invalid policy or limits."""
-    table = parse_yaml(published.text, file)
-    if published.name == LIMITS_NAME:
-        limits_from(table)
-    else:
-        policy_from(table, published.name, tz=published.tz)

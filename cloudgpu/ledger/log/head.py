@@ -82,7 +82,7 @@ def read_head(path: Path, lock_timeout_s: float) -> HeadContent:
 
 
 def lock_head(path: Path, lock_timeout_s: float) -> LockedHead:
-    """Return the head record, locked until `release`; creates a missing file.
+    """Return the head record, locked until `close`; creates a missing file.
 
     Waits `lock_timeout_s` seconds at most, then raises LedgerUnavailable. Raises OSError.
     """
@@ -129,7 +129,7 @@ class LockedHead:
         os.ftruncate(self._handle, _LENGTH)
         os.fsync(self._handle)
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Unlock and close the file. Raises OSError."""
         close_locked(self._handle)
 

@@ -99,15 +99,10 @@ class PostgresStore:
     def create(self, fill: Callable[[Connection], object]) -> None:
         """Make the tables with what `fill` writes, in one transaction, unless another client just did."""
         self.reader()
-        try:
-            self._begin_locked()
+        with self._locked_transaction():
             if schema.version_of(self._adapter()) == 0:
                 schema.migrate(self._adapter())
                 fill(self._adapter())
-            self._adapter().execute("COMMIT")
-        except BaseException:
-            self.rollback()
-            raise
 
     def commit(self, last_line: LastLine) -> None:
         """Commit the transaction. Without an answer, check whether the last line was committed; if not, raise."""
@@ -164,11 +159,8 @@ class PostgresStore:
         """Write a consistent copy, as one SQLite file, into the empty file `path`."""
         from cloudgpu.ledger.sqlite.backup import write_copy
 
-        connection = self.reader()
-        if connection is None:
-            raise storage_errors.no_ledger_error(self.location)
         with self.snapshot():
-            write_copy(connection, path)
+            write_copy(self._adapter(), path)
 
     def replace(
         self, source: sqlite3.Connection, check: Callable[[Connection | None], None], name_suffix: str
@@ -178,8 +170,7 @@ class PostgresStore:
         from cloudgpu.ledger.sqlite.backup import copy_lines_after
 
         present = self.reader()
-        self._begin_locked()
-        try:
+        with self._locked_transaction():
             check(present)
             present_team = team.team_of(present) if present else None
             archive_schema = (
@@ -195,9 +186,6 @@ class PostgresStore:
             if present_team is not None:
                 team.write_team(self._adapter(), present_team)  # last: the lines are by others than who restores them
                 team.regrant_tables(self._adapter())
-            self._adapter().execute("COMMIT")
-        finally:
-            self.rollback()
         return archive_schema and f"the schema {archive_schema} of {self.location}"
 
     @contextmanager
@@ -294,19 +282,24 @@ class PostgresStore:
     def _migrate(self) -> None:
         from cloudgpu.ledger.log.projections import rebuild
 
+        try:
+            with self._locked_transaction():
+                schema.migrate(self._adapter())
+                rebuild(self._adapter())
+                team.regrant_tables(self._adapter())
+        except psycopg.errors.InsufficientPrivilege:
+            raise denied.older_schema_error(self._adapter(), self._address, self._schema) from None
+        self._version = self._known_version()
+
+    @contextmanager
+    def _locked_transaction(self) -> Iterator[None]:
+        """Hold the append lock in a transaction, which is committed unless the block raises."""
         self._begin_locked()
         try:
-            schema.migrate(self._adapter())
-            rebuild(self._adapter())
-            team.regrant_tables(self._adapter())
+            yield
             self._adapter().execute("COMMIT")
-        except psycopg.errors.InsufficientPrivilege:
+        finally:
             self.rollback()
-            raise denied.older_schema_error(self._adapter(), self._address, self._schema) from None
-        except BaseException:
-            self.rollback()
-            raise
-        self._version = self._known_version()
 
     def _begin_locked(self, query: str = "SELECT ''") -> Any:
         """Begin a transaction that sees everything up to when it got the lock, and hold the lock to its end.

@@ -233,11 +233,8 @@ class SqliteFile:
 
     def copy_to(self, path: Path) -> None:
         """Write a consistent copy into the empty file `path`."""
-        connection = self.reader()
-        if connection is None:
-            raise storage_errors.no_ledger_error(self.location)
         with closing(sqlite3.connect(path, isolation_level=None)) as copy:
-            connection.backup(copy)
+            self._open().backup(copy)
             copy.execute("PRAGMA journal_mode = delete")  # one file, without a log beside it
 
     def replace(

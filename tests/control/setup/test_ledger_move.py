@@ -59,7 +59,7 @@ STEPS = {
     "the new place": (Book, "open_here"),
     "what was done": (moving, "_offer_outbox"),
     "the outbox": (Outbox, "_remove_written"),
-    "the settings": (moving, "_write_config"),
+    "the settings": (moving, "replace_config"),
 }
 
 

@@ -35,7 +35,7 @@ def test_whoever_only_reads_does_not_wait_for_a_writer_that_hangs(ledger: Sqlite
     assert ledger.remembered_id() == known
     assert (ledger.moved(), ledger.integrity_problem(), ledger.verify().faults) == (None, None, ())
     ledger.check_in_use()
-    held.release()
+    held.close()
 
 
 def test_half_of_a_record_is_none_until_its_writer_is_done(path: Path) -> None:
@@ -50,7 +50,7 @@ def test_half_of_a_record_is_none_until_its_writer_is_done(path: Path) -> None:
     path.write_bytes(torn[100])
     with pytest.raises(LedgerUnavailable, match="locked by another process"):
         read_head(path, PATIENCE)
-    held.release()
+    held.close()
     for one in torn:
         path.write_bytes(one)
         found = read_head(path, PATIENCE)
@@ -67,9 +67,9 @@ def test_a_lock_that_was_waited_for_in_vain_is_not_waited_for_as_long_again(
     for waited in (r"waited 0\.1 s", r"waited 0\.01 s", r"waited 0\.01 s"):
         with pytest.raises(LedgerUnavailable, match=waited):
             ledger.append([note(2)])
-    held.release()
+    held.close()
     ledger.append([note(2)])
     held = lock_head(path, PATIENCE)
     with pytest.raises(LedgerUnavailable, match=r"waited 0\.1 seconds"):
         ledger.append([note(3)])
-    held.release()
+    held.close()
