@@ -82,6 +82,12 @@ class CloudgpuError(Exception):
         }
 
 
+def internal_error(what: Exception | str, *, field: str | None = None, value: str | None = None) -> CloudgpuError:
+    """Return the error for a defect of cloudgpu or of a plug-in: an exception that nobody expected, or a clause."""
+    text = what if isinstance(what, str) else f"{type(what).__name__}: {what}"
+    return CloudgpuError(f"Internal error: {text.rstrip('.')}. Please report it.", field=field, value=value)
+
+
 class InvalidRequest(CloudgpuError):
     """The request is not valid: the field is named, and nothing was launched or lost."""
 

@@ -272,6 +272,42 @@ def change_events(
     return [*price_events, instance_observed(instance, now, machine=machine, before=times_before, resized=resized)]
 
 
+def answer_events(
+    session: Session,
+    machine: Machine,
+    answer: Instance | CloudgpuError,
+    now: datetime,
+    *,
+    seen_before_request: bool = False,
+) -> list[Draft]:
+    """Return the events by which a machine's record follows the provider's answer, or its "no such machine".
+
+    `seen_before_request` is as in `times_before_end`. Raises the provider's errors.
+    """
+    if not isinstance(answer, Instance):
+        proves_after = session.provider_of(machine).token_rule.not_found_proves_end_after
+        if machine.terminated_at or is_too_recent(machine, proves_after, now):
+            return []
+        last_seen = None if seen_before_request else last_seen_at(session.ledger, machine)
+        proof = "the provider has no such machine"
+        return [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, last_seen)]
+    cancel_spot_request(session, machine, answer)
+    return change_events(session, machine, answer, now, seen_before_request=seen_before_request)
+
+
+def cancel_spot_request(session: Session, machine: Machine, instance: Instance) -> bool:
+    """Cancel a persistent spot request whose machine others have ended, because it would launch another machine.
+
+    Return whether there was one. Call it before the end is recorded: if the process is killed in between, the next sync
+    cancels it.
+    """
+    persistent = bool(machine.setup and machine.setup.persistent)
+    if instance.state is not State.TERMINATED or machine.terminated_at is not None or not persistent:
+        return False
+    session.provider_of(machine).terminate(instance.id)
+    return True
+
+
 def _resized(session: Session, machine: Machine, instance: Instance) -> Resized:
     """Return the machine's new type and market, its prices, and when it was last seen with the old ones."""
     configuration, last_seen = configuration_of_instance(instance), last_seen_at(session.ledger, machine)

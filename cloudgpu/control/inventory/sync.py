@@ -19,7 +19,7 @@ from cloudgpu.control.inventory.settle import (
     refused_launch_events,
     request_remnant_end,
 )
-from cloudgpu.control.inventory.stop_proof import change_events, get_or_raise
+from cloudgpu.control.inventory.stop_proof import answer_events, cancel_spot_request, change_events, get_or_raise
 from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts
 from cloudgpu.control.pricing import price_history as pricing
 from cloudgpu.control.pricing.shared_computer import record_shared_costs
@@ -161,24 +161,18 @@ def refresh(session: Session, machine: Machine, *, record_unchanged: bool = Fals
     `record_unchanged`: also record that an unchanged machine was seen, if the ledger can be written. Raises
     ProviderUnavailable if the provider does not answer.
     """
-    provider = session.provider_of(machine)
     now = not_before(machine, session.clock())
     try:
-        instance = get_or_raise(session, machine)
-    except InstanceNotFound:
-        if is_too_recent(machine, provider.token_rule.not_found_proves_end_after, now):
-            return machine
-        last_seen, proof = last_seen_at(session.ledger, machine), "the provider has no such machine"
-        events = [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, last_seen)]
-    else:
-        cancel_spot_request(session, machine, instance)
-        events = change_events(session, machine, instance, now)
-        if record_unchanged and not events:
-            event = instance_observed(instance, now, machine=machine)
-            try:
-                return session.ledger.append_to(machine, [event])
-            except CloudgpuError:  # the caller gets it all the same
-                return project_event(machine, event)
+        answer: Instance | InstanceNotFound = get_or_raise(session, machine)
+    except InstanceNotFound as gone:
+        answer = gone
+    events = answer_events(session, machine, answer, now)
+    if record_unchanged and not events and isinstance(answer, Instance):
+        event = instance_observed(answer, now, machine=machine)
+        try:
+            return session.ledger.append_to(machine, [event])
+        except CloudgpuError:  # the caller gets it all the same
+            return project_event(machine, event)
     return session.ledger.append_to(machine, events)
 
 
@@ -357,19 +351,6 @@ def _cancel_spot_request(session: Session, machine: Machine, instance: Instance,
     except CloudgpuError as error:
         sync.unanswered.append(Unanswered(machine.name, error.message))
         return False
-    return True
-
-
-def cancel_spot_request(session: Session, machine: Machine, instance: Instance) -> bool:
-    """Cancel a persistent spot request whose machine others have ended, because it would launch another machine.
-
-    Return whether there was one. Call it before the end is recorded: if the process is killed in between, the next sync
-    cancels it.
-    """
-    persistent = bool(machine.setup and machine.setup.persistent)
-    if instance.state is not State.TERMINATED or machine.terminated_at is not None or not persistent:
-        return False
-    session.provider_of(machine).terminate(instance.id)
     return True
 
 

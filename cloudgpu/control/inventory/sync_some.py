@@ -8,16 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from cloudgpu.control.inventory.stop_proof import PAUSES_S, change_events, read_pauses
-from cloudgpu.control.inventory.sync import cancel_spot_request, refresh
+from cloudgpu.control.inventory.stop_proof import PAUSES_S, answer_events, read_pauses
+from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.observations import instance_vanished, is_too_recent, not_before
+from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.machine import Machine, not_none
-from cloudgpu.errors import AnswerTimeout, CloudgpuError, InstanceNotFound, LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger.last_seen import last_seen_at
+from cloudgpu.errors import (
+    AnswerTimeout,
+    CloudgpuError,
+    InstanceNotFound,
+    LedgerUnavailable,
+    ProviderUnavailable,
+    internal_error,
+)
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.cluster_abilities import BulkStop
 from cloudgpu.providers.shared.calls import ACCOUNTS_GRACE_S, gather, result_or_error
@@ -68,7 +74,9 @@ def sync_some(
             errors[machine.id] = answer
             continue
         try:
-            events += _new_events(session, machine, answer, seen_before_request=seen_before_request)
+            recorded = session.ledger.machine(machine.id) or machine  # as others have recorded it meanwhile
+            now = not_before(recorded, session.clock())
+            events += answer_events(session, recorded, answer, now, seen_before_request=seen_before_request)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
@@ -141,28 +149,3 @@ def _query_account(session: Session, account: str, ids: Sequence[str]) -> Answer
         return dict.fromkeys(ids, error)
     except Exception as bug:  # noqa: BLE001  (it keeps no machine of another account running)
         return dict.fromkeys(ids, internal_error(bug))
-
-
-def internal_error(bug: Exception) -> CloudgpuError:
-    """Return the error of a machine for a defect of cloudgpu or a provider plugin."""
-    return CloudgpuError(f"Internal error: {type(bug).__name__}: {bug}.")
-
-
-def _new_events(
-    session: Session, machine: Machine, answer: Instance | CloudgpuError, *, seen_before_request: bool
-) -> list[Draft]:
-    """Return the events by which a machine's record follows the provider's answer."""
-    machine = session.ledger.machine(machine.id) or machine
-    now = not_before(machine, session.clock())
-    if not isinstance(answer, Instance):
-        if machine.terminated_at or is_too_recent(
-            machine, session.provider_of(machine).token_rule.not_found_proves_end_after, now
-        ):
-            return []
-        last_seen, proof = (
-            None if seen_before_request else last_seen_at(session.ledger, machine),
-            "the provider has no such machine",
-        )
-        return [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, last_seen)]
-    cancel_spot_request(session, machine, answer)
-    return change_events(session, machine, answer, now, seen_before_request=seen_before_request)

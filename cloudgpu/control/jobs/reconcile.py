@@ -56,6 +56,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
     Unreachable,
+    internal_error,
 )
 
 # How long a cancelled command has to end by itself, and Slurm to end a cancelled job, before they are killed.
@@ -94,7 +95,7 @@ class JobReconciler(JobObserver):
             if result is not None:
                 return result
         return ReconcileResult(
-            job, f"Internal error: the job makes no progress after {MAX_STEPS} steps. Please report it.", REQUEUE_LATER
+            job, internal_error(f"the job makes no progress after {MAX_STEPS} steps").message, REQUEUE_LATER
         )
 
     # -- observing

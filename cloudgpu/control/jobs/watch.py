@@ -11,7 +11,7 @@ from cloudgpu.control.jobs.store import JOB_ID_PREFIX, restore_missing_events
 from cloudgpu.control.session.session import all_jobs
 from cloudgpu.control.spot.history import record_interruptions
 from cloudgpu.core.jobs.reconcile_result import REQUEUE_LATER, ReconcileResult
-from cloudgpu.errors import CloudgpuError, LedgerUnavailable
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable, internal_error
 from cloudgpu.parallel import Pool, is_abandoned
 
 if TYPE_CHECKING:
@@ -80,9 +80,7 @@ def _reconcile_or_error_result(reconciler: JobReconciler, job: Job) -> Reconcile
             next="Free space or correct the permissions: the next run continues the job.",
         )
     except Exception as bug:  # noqa: BLE001  (a defect of one job keeps no machine of another from its end)
-        error = CloudgpuError(
-            f"Internal error: {type(bug).__name__}: {bug}. Please report it.", field="NAME", value=job.name
-        )
+        error = internal_error(bug, field="NAME", value=job.name)
     return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import cast
 
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, cancel_stop_request, error_text, record_refusal
-from cloudgpu.control.inventory.sync_some import internal_error, sync_some
+from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.lifecycle.lifecycle import start_refused_event
 from cloudgpu.control.pricing.price_history import record_spot_cost
 from cloudgpu.control.reaper.observe import Decide, lock_each, split_by_current_record
@@ -31,6 +31,7 @@ from cloudgpu.errors import (
     InstanceNotFound,
     InvalidRequest,
     ProviderUnavailable,
+    internal_error,
 )
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Pausable

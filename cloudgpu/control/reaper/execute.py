@@ -13,7 +13,6 @@ from threading import Lock
 from cloudgpu.control.clusters.together import run_on_machines
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.stop_proof import error_text
-from cloudgpu.control.inventory.sync_some import internal_error
 from cloudgpu.control.lifecycle import lifecycle
 from cloudgpu.control.lifecycle.lifecycle import end_locked, request_all, stop_locked
 from cloudgpu.control.lifecycle.parking import park
@@ -32,7 +31,14 @@ from cloudgpu.core.model.machine import Machine, node_of
 from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.reaper.result import EndItem, Outcome, busy, lock_of
-from cloudgpu.errors import AnswerTimeout, CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.errors import (
+    AnswerTimeout,
+    CloudgpuError,
+    InvalidRequest,
+    LedgerUnavailable,
+    ProviderUnavailable,
+    internal_error,
+)
 from cloudgpu.parallel import Pool
 
 LockCheck = Callable[[], None]  # raises if this run has lost the reaper's lock

@@ -15,7 +15,6 @@ from datetime import datetime
 from pathlib import Path
 
 from cloudgpu.control.alerts.alerts import active_keys, budget_findings, deliver, finding_of_home, ping, send_directly
-from cloudgpu.control.inventory.sync_some import internal_error
 from cloudgpu.control.lifecycle.lease import refresh_lease, set_lease
 from cloudgpu.control.reaper.observe import lock_each
 from cloudgpu.control.session.session import Session, present_machines
@@ -32,7 +31,7 @@ from cloudgpu.core.policies.policy import ReaperAction, Rule
 from cloudgpu.core.reaper.decisions import Decision, DueWarning, MachineView
 from cloudgpu.core.reaper.result import EndedItem, EndItem, GivenWarning, NotEnded, ReaperRun
 from cloudgpu.core.values.times import from_iso, iso, minute_text
-from cloudgpu.errors import AnswerTimeout, CloudgpuError, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.errors import AnswerTimeout, CloudgpuError, LedgerUnavailable, ProviderUnavailable, internal_error
 from cloudgpu.ledger.log import files
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool

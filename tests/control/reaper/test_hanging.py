@@ -166,7 +166,9 @@ def test_a_defect_in_the_stop_of_one_account_keeps_no_other_one_on(two):
     far_of(two).fail_next("stop_many", raises_key_error, times=9)
     found = reap(two.session, ReapOptions())
     assert ([one.name for one in found.ended], found.exit_code) == (["fox"], 9)
-    assert [(one.name, one.why) for one in found.unconfirmed] == [("owl", "Internal error: KeyError: 'State'.")]
+    assert [(one.name, one.why) for one in found.unconfirmed] == [
+        ("owl", "Internal error: KeyError: 'State'. Please report it.")
+    ]
 
 
 @pytest.mark.parametrize("times", [1, 9])
@@ -179,7 +181,9 @@ def test_a_defect_in_the_sync_of_one_account_before_the_stop_keeps_no_other_one_
     ended = {one.name for one in found.ended}
     assert ("fox" in ended, "owl" in ended) == (True, times == 1)
     if times > 1:
-        assert ("owl", "Internal error: KeyError: 'State'.") in [(one.scope, one.why) for one in found.unanswered]
+        assert ("owl", "Internal error: KeyError: 'State'. Please report it.") in [
+            (one.scope, one.why) for one in found.unanswered
+        ]
         assert found.exit_code == 8
 
 
@@ -192,7 +196,7 @@ def test_an_answer_that_lacks_a_machine_keeps_no_other_account_on(two):
     provider.get_many = lambda ids: {id_: one for id_, one in get_many(ids).items() if id_ != owl.provider_id}
     found = reap(two.session, ReapOptions())
     assert [one.name for one in found.ended] == ["fox"]
-    why = f"Internal error: LookupError: the answer lacks {owl.provider_id}."
+    why = f"Internal error: LookupError: the answer lacks {owl.provider_id}. Please report it."
     assert ("owl", why) in [(one.scope, one.why) for one in found.unanswered]
     assert found.exit_code == 8
 
@@ -205,7 +209,9 @@ def test_a_defect_in_the_renewal_of_one_lease_lets_no_other_one_end(lab):
     lab.cloud.fail_next("tag", raises_key_error)
     found = reap(lab.session, ReapOptions())
     assert (len(found.renewed), len(found.skipped)) == (1, 1)
-    assert found.skipped[0].why == "its lease could not be renewed: Internal error: KeyError: 'State'."
+    assert (
+        found.skipped[0].why == "its lease could not be renewed: Internal error: KeyError: 'State'. Please report it."
+    )
 
 
 def test_a_defect_in_the_end_of_one_machine_keeps_no_other_one_on(make_lab):
@@ -216,7 +222,7 @@ def test_a_defect_in_the_end_of_one_machine_keeps_no_other_one_on(make_lab):
     lab.cloud.fail_next("terminate", raises_key_error)
     found = reap(lab.session, ReapOptions())
     assert (len(found.ended), len(lab.machines()), found.exit_code) == (1, 1, 9)
-    assert [one.why for one in found.unconfirmed] == ["Internal error: KeyError: 'State'."]
+    assert [one.why for one in found.unconfirmed] == ["Internal error: KeyError: 'State'. Please report it."]
 
 
 def test_an_end_that_nobody_answers_is_given_up_soon_and_may_still_be_billed(lab):
