@@ -196,10 +196,17 @@ class RestClient:
         cloud = self.api.cloud
         if isinstance(error, urllib3.exceptions.ProxyError):  # raised for a call that was sent through one, too
             error = error.original_error
-        has_no_tunnel = str(error).startswith("Tunnel connection failed")  # the proxy refused (http.client)
-        not_connected = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
-        if has_no_tunnel or isinstance(error, not_connected):
-            why = f"the proxy refuses ({error})" if has_no_tunnel else type(error).__name__
+        # Of a proxy that refuses (http.client), or is of another kind; other errors may have the password of one.
+        is_shown = str(error).startswith("Tunnel connection failed") or isinstance(
+            error, urllib3.exceptions.ProxySchemeUnknown
+        )
+        before_sending = (
+            urllib3.exceptions.NewConnectionError,
+            urllib3.exceptions.ConnectTimeoutError,
+            urllib3.exceptions.LocationValueError,  # an address that cannot be used
+        )
+        if is_shown or isinstance(error, before_sending):
+            why = str(error)[:_MAX_SHOWN_CHARS].rstrip(".") if is_shown else type(error).__name__
             remedy = "Look at the network and its proxy, and try again."
             return NotSent(f"{cloud} cannot be reached: {why}.", field="provider", value=self.api.provider, next=remedy)
         if isinstance(error, urllib3.exceptions.SSLError):
@@ -289,7 +296,7 @@ def _pool(api: CloudApi) -> urllib3.PoolManager:
     pool_options: dict[str, Any] = {"retries": urllib3.Retry(False), "maxsize": MAX_PARALLEL}  # noqa: FBT003  (urllib3's way to say: none)
     if proxy is None or is_loopback(api.base_url) or proxy_bypass(url_parts.hostname or ""):
         return urllib3.PoolManager(**pool_options)
-    return urllib3.ProxyManager(proxy, **pool_options)
+    return urllib3.ProxyManager(proxy if "://" in proxy else f"http://{proxy}", **pool_options)
 
 
 def _read_answer(reply: urllib3.BaseHTTPResponse, cloud: str) -> Answer:

@@ -250,12 +250,20 @@ def proxy(serve):
     assert not thread.is_alive()
 
 
-def test_a_proxy_that_lets_nothing_through_sent_nothing_and_is_named(time, monkeypatch):
+@pytest.mark.parametrize("scheme", ["http://", ""])  # without one it is http, as for curl
+def test_a_proxy_that_lets_nothing_through_sent_nothing_and_is_named(time, monkeypatch, scheme):
     refusal = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
     with proxy(lambda connection: connection.sendall(refusal)) as address:
-        monkeypatch.setenv("https_proxy", address)
+        monkeypatch.setenv("https_proxy", scheme + address.removeprefix("http://"))
         with pytest.raises(NotSent, match="407 Proxy Authentication Required") as raised:
             client(None, time, base="https://cloud.example").call("POST", "/things", action="launch", body={})
+    assert "proxy" in raised.value.next
+
+
+def test_a_proxy_of_a_kind_that_cannot_be_used_sent_nothing_and_is_named(time, monkeypatch):
+    monkeypatch.setenv("https_proxy", "socks5://127.0.0.1:9")
+    with pytest.raises(NotSent, match="unsupported scheme socks5") as raised:
+        client(None, time, base="https://cloud.example").call("POST", "/things", action="launch", body={})
     assert "proxy" in raised.value.next
 
 
