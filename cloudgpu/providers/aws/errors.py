@@ -56,6 +56,9 @@ BAD_SETTINGS = frozenset(
     "UnknownRegionError".split()
 )
 
+# What botocore says, in a plain RuntimeError, of keys of the environment past AWS_CREDENTIAL_EXPIRATION.
+_STILL_EXPIRED = "credentials are still expired"
+
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
@@ -103,6 +106,8 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
 
     if isinstance(error, ClientError):
         return _end_refused_error(error.response, call) or _error_of_answer(error.response, call)
+    if isinstance(error, RuntimeError) and _STILL_EXPIRED in str(error):
+        return _bad_credentials_error("ExpiredToken", call)
     if isinstance(error, ResponseParserError):  # a proxy's page, say; it is not shown
         return unanswered_error(
             f"AWS {call.region} answered {call.action} with something that is not an answer of AWS's", call.value

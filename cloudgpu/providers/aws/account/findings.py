@@ -10,6 +10,7 @@ from cloudgpu.errors import AuthFailed, CloudgpuError
 from cloudgpu.providers.account_abilities import AccountFinding
 from cloudgpu.providers.aws.account import roles
 from cloudgpu.providers.aws.client import Aws, describe_all
+from cloudgpu.providers.aws.market.availability import check_region
 from cloudgpu.providers.aws.network import security_group
 from cloudgpu.providers.shared.rules import OPEN_RULES_FINDING, open_rules_finding, unknown_finding
 
@@ -20,8 +21,11 @@ TIMER_ROLE_FINDING = "timer role"
 def findings(aws: Aws, region: str | None) -> Sequence[AccountFinding]:
     """Return whether timers in the cloud can act by their role, and whether somebody has opened our security groups.
 
-    Two calls for the role, none where the settings name none; one per region for groups, none without a ledger.
+    Two calls for the role, none where the settings name none; one per region for groups, none without a ledger. Raises
+    InvalidRequest for a region that the account does not use.
     """
+    if region is not None:
+        check_region(aws, region)
     return [*_timer_role_findings(aws), _open_rules_finding(aws, region)]
 
 

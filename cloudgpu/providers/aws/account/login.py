@@ -47,6 +47,9 @@ def login(aws: Aws) -> Login:
     with aws.calling("credentials", aws.options.home_region):
         session = Session(profile=aws.options.profile)
         credentials, config = session.get_credentials(), session.full_config
+        method = "" if credentials is None else str(credentials.method)
+        # for any other method, reading the token would log in
+        is_temporary = method in _KEY_SOURCES and bool(credentials.token)
     who = f"profile {session.profile}" if session.profile else "the default profile"
     if credentials is None:
         raise AuthFailed(
@@ -55,9 +58,6 @@ def login(aws: Aws) -> Login:
             value=who,
             next="Put them where a program without your shell finds them, for example with: aws configure",
         )
-    method = str(credentials.method)
-    # for any other method, reading the token would log in
-    is_temporary = method in _KEY_SOURCES and bool(credentials.token)
     return _profile_login(config, session.profile or "default", method, is_temporary=is_temporary)
 
 
@@ -69,6 +69,8 @@ def _profile_login(config: Mapping[str, Any], profile: str, method: str, *, is_t
     if method == "sso":
         return _sso_login(config, profile, profile_table)
     if method in _KEY_SOURCES:
+        if method == "env":  # botocore reads the end there, too
+            profile_table = {"expiration": os.environ.get("AWS_CREDENTIAL_EXPIRATION")}
         return _key_login(profile, profile_table, _KEY_SOURCES[method], is_temporary=is_temporary)
     if method in _SELF_RENEWING:
         return Login(f"{_SELF_RENEWING[method]}, renewed by itself", None, lasts=True)

@@ -67,6 +67,19 @@ def test_a_temporary_key_ends_when_the_tool_that_wrote_it_says(found):
     assert (one.lasts, one.until) == (False, AT)
 
 
+def test_a_temporary_key_of_the_environment_ends_when_the_environment_says(found, monkeypatch):
+    for name, value in {"ACCESS_KEY_ID": "AKIDEXAMPLE", "SECRET_ACCESS_KEY": "wJalr", "SESSION_TOKEN": "x"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    other = f"[default]\nx_security_token_expires = {ENDS}\n"
+    assert found(credentials=other).until is None  # that is the end of another key
+    monkeypatch.setenv("AWS_CREDENTIAL_EXPIRATION", "2999-11-20T23:00:00Z")
+    one = found(credentials=other)
+    assert (one.lasts, one.until) == (False, AT.replace(year=2999))
+    monkeypatch.setenv("AWS_CREDENTIAL_EXPIRATION", "2020-01-01T00:00:00Z")  # as `aws-vault exec` leaves it in a shell
+    with pytest.raises(AuthFailed, match="have expired"):
+        found()
+
+
 def test_of_a_temporary_key_without_an_end_nobody_knows(found):
     one = found(credentials=f"[default]\n{KEYS}aws_session_token = x\n")
     assert (one.lasts, one.until) == (None, None)

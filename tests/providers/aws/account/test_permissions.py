@@ -135,8 +135,9 @@ def test_a_profile_that_holds_another_role_is_refused(aws, tmp_path):
 
 
 def test_a_region_that_the_account_does_not_use_is_refused(aws, provider):
-    with pytest.raises(InvalidRequest, match="does not use us-west-2"):
-        provider.permissions("us-west-2")
+    for ask in (provider.permissions, provider.findings):
+        with pytest.raises(InvalidRequest, match="does not use us-west-2"):
+            ask("us-west-2")
     assert aws.calls == []
 
 
