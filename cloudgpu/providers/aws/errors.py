@@ -56,7 +56,7 @@ BAD_SETTINGS = frozenset(
     "UnknownRegionError".split()
 )
 
-# What botocore says, in a plain RuntimeError, of keys of the environment past AWS_CREDENTIAL_EXPIRATION.
+# What botocore says, in a plain RuntimeError, of keys that the environment or a process gives after their end.
 _STILL_EXPIRED = "credentials are still expired"
 
 
@@ -106,13 +106,21 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
 
     if isinstance(error, ClientError):
         return _end_refused_error(error.response, call) or _error_of_answer(error.response, call)
-    if isinstance(error, RuntimeError) and _STILL_EXPIRED in str(error):
-        return _bad_credentials_error("ExpiredToken", call)
     if isinstance(error, ResponseParserError):  # a proxy's page, say; it is not shown
         return unanswered_error(
             f"AWS {call.region} answered {call.action} with something that is not an answer of AWS's", call.value
         )
-    return _sdk_error(error, call) if isinstance(error, BotoCoreError) else None
+    return _sdk_error(error, call) if isinstance(error, BotoCoreError) else _unnamed_error(error, call)
+
+
+def _unnamed_error(error: Exception, call: CallContext) -> CloudgpuError | None:
+    """Return the error for what botocore raises of settings and credentials without a class of its own."""
+    if isinstance(error, RuntimeError) and _STILL_EXPIRED in str(error):
+        return _bad_credentials_error("ExpiredToken", call)
+    if isinstance(error, OSError):  # a credential_process, or a file with a token, that is not there
+        return _no_credentials_error(error, set(), call)
+    is_setting = isinstance(error, ValueError) and call.action == "credentials"  # AWS_MAX_ATTEMPTS, say
+    return _bad_settings_error(error, call) if is_setting else None
 
 
 def _sdk_error(error: Exception, call: CallContext) -> CloudgpuError | None:
@@ -121,11 +129,16 @@ def _sdk_error(error: Exception, call: CallContext) -> CloudgpuError | None:
     if class_names & NO_CREDENTIALS:
         return _no_credentials_error(error, class_names, call)
     if class_names & BAD_SETTINGS:
-        message = f"The AWS settings of account {call.account} cannot be used: {_shortened(str(error))}."
-        return InvalidRequest(message, field="provider", value=call.value, next="Correct them in ~/.aws/config.")
+        return _bad_settings_error(error, call)
     if class_names & OUR_DEFECTS:
         return None
     return unanswered_error(f"AWS {call.region} did not answer {call.action}: {_shortened(str(error))}", call.value)
+
+
+def _bad_settings_error(error: Exception, call: CallContext) -> InvalidRequest:
+    message = f"The AWS settings of account {call.account} cannot be used: {_shortened(str(error))}."
+    remedy = "Correct them in ~/.aws/config, or in the environment."
+    return InvalidRequest(message, field="provider", value=call.value, next=remedy)
 
 
 def _error_of_answer(response: Mapping[str, Any], call: CallContext) -> CloudgpuError:

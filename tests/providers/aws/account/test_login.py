@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -17,6 +18,9 @@ from cloudgpu.providers.aws.client import Aws
 from cloudgpu.providers.base import ProviderSettings
 
 KEYS = "aws_access_key_id = AKIDEXAMPLE\naws_secret_access_key = wJalrXUtnFEMI\n"
+EXPIRED = json.dumps(
+    {"Version": 1, "AccessKeyId": "AKIDEXAMPLE", "SecretAccessKey": "x", "Expiration": "2020-01-01T00:00:00Z"}
+)
 ENDS = "2026-11-20T23:00:00Z"
 AT = datetime(2026, 11, 20, 23, tzinfo=UTC)
 
@@ -143,6 +147,25 @@ def test_what_a_command_gives_is_for_the_command_to_say(found):
     said = json.dumps({"Version": 1, "AccessKeyId": "AKIDEXAMPLE", "SecretAccessKey": "wJalrXUtnFEMI"})
     one = found(config=f"[default]\ncredential_process = echo '{said}'\n")
     assert (one.lasts, one.until) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("config", "error"),
+    [
+        ("credential_process = /nonexistent/tool", AuthFailed),
+        ("role_arn = arn:aws:iam::123456789012:role/gpu\nweb_identity_token_file = /nonexistent/token", AuthFailed),
+        (f"credential_process = echo '{EXPIRED}'", AuthFailed),
+        ("credential_process = echo nonsense", InvalidRequest),
+        ("max_attempts = many", InvalidRequest),
+    ],
+)
+def test_a_credential_or_setting_that_cannot_be_used_is_an_error_of_its_account_alone(found, tmp_path, config, error):
+    """An error of another class would end a command, or a run of the reaper, for all other accounts, too."""
+    with suppress(AuthFailed, InvalidRequest):
+        found(config=f"[profile lab]\n{config}\n", credentials=f"[lab]\n{KEYS * ('many' in config)}", profile="lab")
+    aws = Aws(ProviderSettings("aws", {"profile": "lab"}, tmp_path, lambda: AT, lambda _: None, "ledger"))
+    with pytest.raises(error, match=r"account aws|AWS client"), aws.calling("DescribeInstances", "us-east-1"):
+        aws.ec2("us-east-1").describe_instances()
 
 
 def test_no_credential_at_all_is_said(found):
