@@ -16,8 +16,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from cloudgpu.errors import AnswerTimeout, ProviderUnavailable, RateLimited
-from cloudgpu.providers.shared.errors import retry_after
+from cloudgpu.errors import AnswerTimeout, AuthFailed, ProviderUnavailable, RateLimited
+from cloudgpu.providers.shared.errors import retry_after, shorten
 
 # azure-identity logs a warning for each failed login; the error says it once. A handler of the user's still gets them.
 logging.getLogger("azure").addHandler(logging.NullHandler())
@@ -111,12 +111,17 @@ class CheckedCredential:
     """A credential of azure-core's protocol: that of `make_credential`, with hooks that record its services' answers.
 
     Raises RateLimited, AnswerTimeout and ProviderUnavailable where the sign-in service failed, else what the credential
-    raises.
+    raises. Making one raises AuthFailed for settings that azure-identity cannot use: a certificate that is not there.
     """
 
     def __init__(self, make_credential: Callable[..., Any]) -> None:
         self._thread_answers = threading.local()
-        self._inner = make_credential(raw_request_hook=self._record_request, raw_response_hook=self._record_answer)
+        try:
+            self._inner = make_credential(raw_request_hook=self._record_request, raw_response_hook=self._record_answer)
+        except (OSError, ValueError) as error:
+            message = f"The Azure credentials ({credentials_label()}) cannot be used: {shorten(str(error))}."
+            remedy = "Correct or unset the variables of the environment that begin with AZURE_."
+            raise AuthFailed(message, field="credentials", value=credentials_label(), next=remedy) from error
 
     def get_token(self, *scopes: str, **options: Any) -> Any:
         """Return a token, as azure-core asks for it."""

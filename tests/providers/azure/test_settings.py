@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
@@ -11,6 +12,7 @@ from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, Rat
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import invoke
 from cloudgpu.providers.azure.client import call_name
+from cloudgpu.providers.azure.credentials import credential
 from cloudgpu.providers.azure.ids import azure_options
 from cloudgpu.providers.azure.provider import make
 from cloudgpu.providers.base import ProviderSettings
@@ -110,6 +112,29 @@ def test_no_credential_found_by_default_goes_to_somebodys_own_server(azure_arm, 
         provider_of(azure_arm, tmp_path).list()
     assert not [one for one in azure_arm.calls if one.action.startswith("Token.")]
     assert {one.error for one in azure_arm.calls} == {"InvalidAuthenticationToken"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("AZURE_CLIENT_CERTIFICATE_PATH", "/nonexistent", "No such file"),
+        ("AZURE_TENANT_ID", "no tenant", "Invalid tenant ID"),
+        ("AZURE_AUTHORITY_HOST", "http://127.0.0.1:9", "TLS protected"),
+    ],
+)
+def test_variables_that_azure_cannot_use_are_a_fault_of_the_account_and_of_nothing_else(monkeypatch, name, value, says):
+    """The SDK raises errors without a class of its own, which would end a command for all accounts."""
+    for one in [one for one in os.environ if one.startswith("AZURE_")]:
+        monkeypatch.delenv(one)
+    monkeypatch.setenv("AZURE_TENANT_ID", "00000000-0000-4000-8000-000000000002")
+    monkeypatch.setenv("AZURE_CLIENT_ID", "launcher")
+    if name != "AZURE_CLIENT_CERTIFICATE_PATH":
+        monkeypatch.setenv("AZURE_CLIENT_SECRET", "not-shown")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(AuthFailed, match=says) as caught:
+        credential(None, None, None)
+    assert caught.value.field == "credentials"
+    assert "not-shown" not in str(caught.value.as_dict())
 
 
 def test_making_a_provider_imports_no_sdk(tmp_path, monkeypatch):
