@@ -98,16 +98,12 @@ def _set_subscribers(aws: Aws, notification: Raw, emails: tuple[str, ...]) -> No
     named: dict[str, Any] = {**_NAMED, "Notification": notification}
     existing = _email_subscribers(aws, notification)
     if existing is None:
-        _call_budgets(aws, MODIFY, "create_notification", **named, Subscribers=[_subscriber(email) for email in emails])
-        return
-    for email in emails:
-        if email not in existing:
-            _call_budgets(aws, MODIFY, "create_subscriber", **named, Subscriber=_subscriber(email))
-    for email in existing:
-        if email not in emails:
-            _call_budgets(
-                aws, MODIFY, "delete_subscriber", tolerated=_NOT_FOUND, **named, Subscriber=_subscriber(email)
-            )
+        existing, subscribers = emails, [_subscriber(email) for email in emails]
+        _call_budgets(aws, MODIFY, "create_notification", tolerated=_DUPLICATE, **named, Subscribers=subscribers)
+    changes = [("create_subscriber", _DUPLICATE, email) for email in emails if email not in existing]
+    changes += [("delete_subscriber", _NOT_FOUND, email) for email in existing if email not in emails]
+    for action, tolerated, email in changes:
+        _call_budgets(aws, MODIFY, action, tolerated=tolerated, **named, Subscriber=_subscriber(email))
 
 
 def remove(aws: Aws) -> None:

@@ -80,13 +80,19 @@ def test_a_budget_that_somebody_narrowed_names_nobody_and_is_put_right(aws, tmp_
     assert own.budget_alert() == ADA
 
 
-def test_two_who_make_the_budget_at_once_end_with_one_as_the_later_says(aws, tmp_path):
+@pytest.mark.parametrize(
+    ("before_call", "there", "meanwhile"),
+    [("CreateBudget", None, ADA), ("CreateSubscriber", ADA, LAB), ("DeleteSubscriber", ADA, LAB)],
+)
+def test_two_who_set_the_budget_at_once_end_with_one_as_the_later_says(aws, tmp_path, before_call, there, meanwhile):
     own, colleague = account(tmp_path), account(tmp_path / "colleague")
+    if there is not None:
+        own.set_budget_alert(there)
 
     def before(number, _action, phase):
-        if phase == "before" and aws.calls[number - 1].action == "CreateBudget":
+        if phase == "before" and aws.calls[number - 1].action == before_call:
             aws.on_call = None
-            colleague.set_budget_alert(ADA)
+            colleague.set_budget_alert(meanwhile)
 
     aws.on_call = before
     own.set_budget_alert(LAB)
