@@ -61,11 +61,7 @@ def _answer_text(document: CostDocument, format_usd: AmountFormatter) -> str:
         message = f"{format_usd.with_code(this_month_usd)} so far this month, {total_text} in all{owner_text}"
     else:
         message = f"{total_text} so far{owner_text}"
-    burn_text = (
-        ""
-        if document["projected"] is None
-        else f"; {format_usd.with_code(document['burn']['usd_per_hour'], 2)} an hour now"
-    )
+    burn_text = "" if document["projected"] is None else f"; {_hourly_text(document['burn'], format_usd)} an hour now"
     return paragraph(f"{message}{burn_text}.")
 
 
@@ -334,7 +330,7 @@ def _projection_table(document: CostDocument, format_usd: AmountFormatter) -> st
     burn, projections = document["burn"], document["projected"]
     if projections is None or not _costs_continue(document):
         return ""
-    now = f"Now {format_usd.with_code(burn['usd_per_hour'], 2)} an hour ({_burn_text(burn, format_usd)})."
+    now = f"Now {_hourly_text(burn, format_usd)} an hour ({_burn_text(burn, format_usd)})."
     rows = [
         ["at the end of the day", _range_text(projections["end_of_day"], format_usd)],
         ["at the end of the month", _range_text(projections["end_of_month"], format_usd)],
@@ -343,6 +339,13 @@ def _projection_table(document: CostDocument, format_usd: AmountFormatter) -> st
     ]
     projected = table(rows, ["PROJECTED", "TOTAL"], right=[1])
     return f"{paragraph(now)}\n{projected}\n{paragraph(projections['assumption'])}"
+
+
+def _hourly_text(burn: BurnRate, format_usd: AmountFormatter) -> str:
+    """Return what an hour costs now: at least that where something has no price, `?` where nothing has one."""
+    if burn["without_price"] and not Decimal(burn["usd_per_hour"]):
+        return "?"
+    return f"{'at least ' if burn['without_price'] else ''}{format_usd.with_code(burn['usd_per_hour'], 2)}"
 
 
 def _burn_text(burn: BurnRate, format_usd: AmountFormatter) -> str:

@@ -151,6 +151,23 @@ def test_idle_time_without_a_known_price_is_never_zero_in_a_report(tmp_path, mon
     assert "if none was, an amount that is not known went into them" in capsys.readouterr().out
 
 
+def test_an_hour_of_what_runs_without_a_known_price_is_never_zero(tmp_path, monkeypatch, capsys):
+    ledger = open_ledger(None, tmp_path / "ledger", actor="ada", clock=lambda: NOW)
+    ledger.append([launch(4, "unknown", "thesis", nanos=None, on_demand=None), seen(4, "running", BEGIN)])
+    monkeypatch.setenv("CLOUDGPU_HOME", str(tmp_path))
+    monkeypatch.setitem(open_session.__kwdefaults__, "clock", lambda: NOW)
+    assert run(["cost", "-v"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("? (no price is known) so far; ? an hour now.")
+    assert "Now ? an hour (nothing known; 1 without a price)." in said
+    assert run(["report", "--to", "-"]) == 0
+    assert "<dt>An hour, as things stand</dt><dd>not known</dd>" in capsys.readouterr().out
+    ledger.append([launch(1, "otter", "thesis"), seen(1, "running", BEGIN)])
+    ledger.close()
+    assert run(["cost"]) == 0
+    assert "; at least $1.0000 an hour now." in capsys.readouterr().out
+
+
 def test_bytes_out_that_nobody_has_read_are_named(cost):
     _, said = cost()
     assert f"bytes out that nobody has read, of otter, {LONG}, taken, unknown, lost;" in " ".join(said.out.split())
