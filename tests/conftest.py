@@ -88,6 +88,13 @@ def _keep_bytecode():
     sys.dont_write_bytecode = False
 
 
+@pytest.fixture
+def no_bytecode(monkeypatch):
+    """Compile nothing into files, here or in a child: a limit on their size leaves what stays broken for later runs."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+
+
 def _load_once(config):
     """Let what `cli/many.py` loads be loaded once for all processes of the run; it ends with this one, the first."""
     if LOADED not in os.environ:

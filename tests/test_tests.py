@@ -1,4 +1,4 @@
-"""Holds the tests themselves to one rule: none ends before it has asserted anything."""
+"""Holds the tests to two rules: none ends before it has asserted anything, or leaves bytecode that is cut off."""
 
 from __future__ import annotations
 
@@ -50,3 +50,10 @@ def test_no_test_returns_before_it_has_asserted_something(room: str) -> None:
         for line in hollow(function)
     ]
     assert found == []
+
+
+def test_no_test_that_limits_the_size_of_files_writes_bytecode() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted((CHECKOUT / "tests").rglob("*.py"))}
+    limiting = [path for path, text in texts.items() if "RLIMIT_FSIZE" in text]
+    writing = [path for path in limiting if not re.search("no_bytecode|PYTHONDONTWRITEBYTECODE", texts[path])]
+    assert [str(path.relative_to(CHECKOUT)) for path in writing] == []

@@ -15,6 +15,8 @@ from cloudgpu.access.ssh.streams import BytePathSftp
 from cloudgpu.errors import InvalidRequest, Unreachable
 from tests.access import anycase, sshserver
 
+pytestmark = pytest.mark.usefixtures("no_bytecode")  # a limit on files would cut it off
+
 BOTH_WAYS = pytest.mark.parametrize("upload", [True, False], ids=["up", "down"])
 
 

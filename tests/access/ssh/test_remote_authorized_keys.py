@@ -10,6 +10,8 @@ import pytest
 
 from cloudgpu.access.ssh import authorized_keys
 
+pytestmark = pytest.mark.usefixtures("no_bytecode")  # a limit on files would cut it off
+
 MARK = "cloudgpu:m-1"
 GUEST = "ssh-ed25519 AAAAguest"
 OWN = b'command="x" ssh-ed25519 AAAAown cloudgpu:m-1'

@@ -13,6 +13,8 @@ from cloudgpu.core.values.times import iso
 from cloudgpu.errors import EndRefused, InstanceNotFound, LedgerUnavailable, ProviderUnavailable, RateLimited
 from tests.control.inventory.test_shared_ledger import Laptop
 
+pytestmark = pytest.mark.usefixtures("no_bytecode")  # a limit on files would cut it off
+
 CLOUDS = 40_000  # bytes: the file of the fake cloud is a fifth of that, the ledger's is larger by then
 
 

@@ -38,6 +38,8 @@ from cloudgpu.testing import FAKE, write_plugin
 from tests.address_service import AddressService
 from tests.control.conftest import Lab
 
+pytestmark = pytest.mark.usefixtures("no_bytecode")  # a limit on files would cut it off
+
 TYPE = "fake.v100.1"
 DOLLARS = {"dear": 9, "fair": 3, "cheap": 2}
 

@@ -12,6 +12,8 @@ from cloudgpu.control.launch.launch import _wait_for_all
 from cloudgpu.errors import AuthFailed, EndRefused, LedgerUnavailable, QuotaExceeded, StopUnproved, Unreachable
 from tests.control.launch.test_together import shared, up
 
+pytestmark = pytest.mark.usefixtures("no_bytecode")  # a limit on files would cut it off
+
 CLOUDS = 40_000  # bytes: the file of the fake cloud is a fifth of that, the ledger's is larger by then
 
 

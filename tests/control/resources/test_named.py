@@ -14,6 +14,8 @@ from cloudgpu.control.resources.named import find_named, remove, save_image
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 
+pytestmark = pytest.mark.usefixtures("no_bytecode")  # a limit on files would cut it off
+
 
 def test_no_image_is_saved_while_it_is_not_known_whether_its_name_is_free(lab):
     fox, owl = (lab.up(name=name, key=name).machine for name in ("fox", "owl"))

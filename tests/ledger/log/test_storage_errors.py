@@ -16,6 +16,8 @@ from cloudgpu.errors import LedgerUnavailable
 from cloudgpu.ledger.open import SqliteLedger, open_ledger
 from tests.ledger.lines import Clock, intended, note
 
+pytestmark = pytest.mark.usefixtures("no_bytecode")  # a limit on files would cut it off
+
 # A disk that fills up: appends until it is refused, then reads; prints how many lines were acknowledged.
 FILL = """
 ledger = opened()

@@ -21,6 +21,8 @@ from cloudgpu.ledger.sqlite.migrations import MIGRATIONS
 from tests.ledger.lines import Clock, intended, note
 from tests.ledger.suite import LIFE, Store
 
+pytestmark = pytest.mark.usefixtures("no_bytecode")  # a limit on files would cut it off
+
 STORES = ["sqlite_store", "postgres_store"]
 
 

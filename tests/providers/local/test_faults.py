@@ -17,6 +17,8 @@ from cloudgpu.providers.local.processes import MARKER_VARIABLE, end_all, find_pr
 from cloudgpu.providers.local.store import cloud_lock, system_errors
 from tests.providers.local.cloud import PATIENCE_S, Cloud, now, processes_under, words_of
 
+pytestmark = pytest.mark.usefixtures("no_bytecode")  # a limit on files would cut it off
+
 
 @pytest.fixture
 def full_disk():

@@ -17,6 +17,8 @@ from tests.cli.many import QuickProgram, shared
 from tests.cli.program import Program, until
 from tests.providers.ssh.homes import everything, furnish
 
+pytestmark = pytest.mark.usefixtures("no_bytecode")  # a limit on files would cut it off
+
 
 @pytest.fixture
 def host(own):
