@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.clusters.engine import remove_engine_from_owned
@@ -11,13 +12,13 @@ from cloudgpu.control.clusters.together import worst_of
 from cloudgpu.control.inventory.listing import sync_reported
 from cloudgpu.control.jobs.slurm.events import record_external_jobs
 from cloudgpu.control.lifecycle.lifecycle import Termination, terminate_with_resources
+from cloudgpu.control.session.parallel import call_for_each
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.model.identity import AccountElsewhere, QueriedAccount, Unanswered, account_text
 from cloudgpu.core.model.machine import Machine, command_name, may_run_text, node_of
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.log.head import FOLLOW_COMMAND
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerMovedAway
-from cloudgpu.parallel import Pool
 from cloudgpu.views.machines import machine_document, queried_accounts_document
 
 if TYPE_CHECKING:
@@ -216,15 +217,7 @@ def _group_by_cluster(machines: Sequence[Machine]) -> list[list[Machine]]:
 
 def _end_parallel(session: Session, groups: Sequence[Sequence[Machine]]) -> list[Termination | CloudgpuError]:
     """End the groups in parallel, so that one that is slow to end delays no other."""
-    if len(groups) == 1:
-        return _end_group(session, groups[0])
-
-    def in_own_session(machines: Sequence[Machine]) -> list[Termination | CloudgpuError]:
-        with session.for_thread() as thread_session:
-            return _end_group(thread_session, machines)
-
-    with Pool(MAX_PARALLEL, "machines") as pool:
-        return [outcome for outcomes in pool.map(in_own_session, groups) for outcome in outcomes]
+    return list(chain.from_iterable(call_for_each(session, _end_group, groups, MAX_PARALLEL, "machines")))
 
 
 def _end_group(session: Session, machines: Sequence[Machine]) -> list[Termination | CloudgpuError]:

@@ -19,10 +19,10 @@ from cloudgpu.control.inputs.launch_request import (
     parse_request,
 )
 from cloudgpu.control.inventory.listing import build_cluster_document, build_machine_document, list_machines
+from cloudgpu.control.session.parallel import call_for_each
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.parallel import Pool
 from cloudgpu.providers.shared.calls import result_or_error
 
 if TYPE_CHECKING:
@@ -137,14 +137,14 @@ class Machines(Namespace):
         """
         _check_argv(argv)
         machines = self._session.find_machine_or_nodes(name, running=True)
-
-        def run_on(machine: Machine) -> Completed:
-            with self._session.for_thread() as session:
-                return _execute(session, machine, argv, None)
-
-        with Pool(len(machines), "nodes") as pool:
-            results = pool.map(lambda machine: result_or_error(run_on, machine), machines)
-            return dict(zip([machine.name for machine in machines], results, strict=True))
+        results = call_for_each(
+            self._session,
+            lambda session, machine: result_or_error(_execute, session, machine, argv, None),
+            machines,
+            len(machines),
+            "nodes",
+        )
+        return dict(zip([machine.name for machine in machines], results, strict=True))
 
     def bench_network(
         self,

@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 from cloudgpu.access.slurm.node import ALL_ADDRESSES, EngineNode
 from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.control.access.reach import open_connection
+from cloudgpu.control.session.parallel import call_for_each
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.conf import Node, files_of, listens_narrowly, plan_digest
 from cloudgpu.core.clusters.fit import INSTALL, besides_login_user, check_fit, check_people
@@ -285,18 +286,15 @@ def query_queue_texts(session: Session, machines: Sequence[Machine]) -> Mapping[
     to_query = [
         nodes for nodes in clusters(machines) if engine_of_machine(nodes[0]) == "slurm" and _is_head_running(nodes)
     ]
-    if not to_query:
-        return {}
+    texts = call_for_each(session, _query_queue_text, to_query, MAX_PARALLEL, "queues")
+    return {cluster_id(nodes[0]): text for nodes, text in zip(to_query, texts, strict=True)}
 
-    def query(nodes: Sequence[Machine]) -> str:
-        with session.for_thread() as thread_session:
-            try:
-                return queue_text(read_engine_state(thread_session, nodes))
-            except CloudgpuError as error:
-                return f"its queue did not answer ({error.message.rstrip('.')})"
 
-    with Pool(min(MAX_PARALLEL, len(to_query)), "queues") as pool:
-        return {cluster_id(nodes[0]): queue for nodes, queue in zip(to_query, pool.map(query, to_query), strict=True)}
+def _query_queue_text(session: Session, nodes: Sequence[Machine]) -> str:
+    try:
+        return queue_text(read_engine_state(session, nodes))
+    except CloudgpuError as error:
+        return f"its queue did not answer ({error.message.rstrip('.')})"
 
 
 def _is_head_running(nodes: Sequence[Machine]) -> bool:

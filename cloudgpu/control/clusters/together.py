@@ -7,11 +7,11 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from cloudgpu.control.outage.outage import continue_without_ledger, unrecorded_error, without_ledger
+from cloudgpu.control.session.parallel import call_for_each
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, command_name, may_run_text, node_of
 from cloudgpu.errors import CloudgpuError, StopUnproved
 from cloudgpu.ledger.log.storage_errors import LedgerAway
-from cloudgpu.parallel import Pool
 
 T = TypeVar("T")
 NodeCall = Callable[[Session, Machine], T]
@@ -45,18 +45,10 @@ def raise_worst(outcomes: Iterable[T | CloudgpuError]) -> None:
 
 def run_on_machines(session: Session, machines: Sequence[Machine], call: NodeCall[T]) -> list[T | CloudgpuError]:
     """Run `call` for each machine in parallel, each in a session of its own; return the results or errors in order."""
-    if len(machines) < 2:  # noqa: PLR2004  (one needs no thread, and no session of its own)
-        return [_call_or_error(session, machine, call) for machine in machines]
-
-    def in_own_session(machine: Machine) -> T | CloudgpuError:
-        with session.for_thread() as thread_session:
-            return _call_or_error(thread_session, machine, call)
-
-    with Pool(MAX_PARALLEL, "machines") as pool:
-        return list(pool.map(in_own_session, machines))
+    return call_for_each(session, partial(_call_or_error, call), machines, MAX_PARALLEL, "machines")
 
 
-def _call_or_error(session: Session, machine: Machine, call: NodeCall[T]) -> T | CloudgpuError:
+def _call_or_error(call: NodeCall[T], session: Session, machine: Machine) -> T | CloudgpuError:
     try:
         return call(session, machine)
     except CloudgpuError as error:

@@ -18,7 +18,7 @@ from cloudgpu.core.events.machine_events import timer_set
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.policies.guards import needs_timer
-from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.core.values.times import from_iso, iso, minute_text
 from cloudgpu.errors import AnswerTimeout, CloudgpuError, InstanceNotFound, InvalidRequest, NotReachableHere
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HostLeaves, SetsTimer, TimerAction, timer_action
@@ -54,9 +54,7 @@ def ensure_timer(session: Session, machine: Machine, why: str) -> Machine:
         return _set_and_record(session, provider, machine, why)
     except CloudgpuError as error:
         ends_early = may_fire(machine, session.clock()) and not_none(machine.timer) < not_none(machine.renew_until)
-        until_text = (
-            f" Until then it ends the machine at {_minute_text(not_none(machine.timer))}." if ends_early else ""
-        )
+        until_text = f" Until then it ends the machine at {minute_text(not_none(machine.timer))}." if ends_early else ""
         session.report(
             f"{machine.name}: its timer in the cloud is not set ({error.message}) cloudgpu reap sets it.{until_text}"
         )
@@ -83,7 +81,7 @@ def move_timer_before_start(session: Session, machine: Machine) -> None:
             )
             return
         error.message += (
-            f" It was not started: its timer of before would stop it at {_minute_text(not_none(machine.timer))}."
+            f" It was not started: its timer of before would stop it at {minute_text(not_none(machine.timer))}."
         )
         raise
 
@@ -132,7 +130,7 @@ def limit_lease_to_timer(session: Session, machine: Machine, lease: Lease) -> Le
         return lease
     latest_end = min(fixed_end.replace(microsecond=0), from_iso(machine.renew_until))
     session.report(
-        f"{machine.name}: its timer was fixed at its launch: it ends at {_minute_text(iso(latest_end))} at the latest"
+        f"{machine.name}: its timer was fixed at its launch: it ends at {minute_text(iso(latest_end))} at the latest"
     )
     return Lease(min(lease.expires, latest_end), latest_end)
 
@@ -150,7 +148,7 @@ def _check_unmovable_timer(session: Session, machine: Machine, until: datetime) 
     ):
         return
     raise InvalidRequest(
-        f"{machine.name} has a timer in the cloud that ends it at {_minute_text(not_none(machine.timer))}, and from "
+        f"{machine.name} has a timer in the cloud that ends it at {minute_text(not_none(machine.timer))}, and from "
         f"here it cannot be moved: {provider.why_no_timer()}.",
         field="renew_until",
         value=iso(until),
@@ -362,7 +360,3 @@ def _has_timers(session: Session, kind: str) -> bool:
             if isinstance(provider, SetsTimer) and not provider.why_no_timer():
                 return True
     return False
-
-
-def _minute_text(text: str) -> str:
-    return f"{from_iso(text):%Y-%m-%d %H:%M} UTC"

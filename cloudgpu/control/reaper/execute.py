@@ -26,6 +26,7 @@ from cloudgpu.control.reaper.observe import (
     split_by_current_record,
 )
 from cloudgpu.control.resources.named import remove_named
+from cloudgpu.control.session.parallel import call_for_each
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, node_of
 from cloudgpu.core.policies.policy import ReaperAction, Rule
@@ -39,7 +40,6 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     internal_error,
 )
-from cloudgpu.parallel import Pool
 
 LockCheck = Callable[[], None]  # raises if this run has lost the reaper's lock
 _ACTIVITY_RULES = (Rule.LEASE, Rule.IDLE, Rule.UNLABELLED)  # these do not end a machine that is in use again
@@ -85,18 +85,10 @@ def _run_parallel(
 ) -> Outcome:
     """Return the outcome of all these calls, each in a thread with its own ledger; a single call in this thread."""
     outcome = Outcome()
-    if len(calls) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
-        for call in calls:
-            outcome.add(call(session))
-        return outcome
-
-    def run_in_thread(call: Callable[[Session], Outcome]) -> Outcome:
-        with session.for_thread() as thread_session:
-            return call(thread_session)
-
-    with Pool(max_parallel or len(calls)) as pool:
-        for result in pool.map(run_in_thread, calls):
-            outcome.add(result)
+    for result in call_for_each(
+        session, lambda own_session, call: call(own_session), calls, max_parallel or len(calls)
+    ):
+        outcome.add(result)
     return outcome
 
 
