@@ -95,7 +95,7 @@ def command(
 
 def _interval(every: str | None) -> timedelta:
     """Return how often runs come, as `--every` says."""
-    from cloudgpu.control.reaper.reaper import RUN_INTERVAL
+    from cloudgpu.core.reaper.decide import RUN_INTERVAL
 
     if every is None:
         return RUN_INTERVAL

@@ -6,9 +6,10 @@ without samples counts as unknown, not as idle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cache, partial
 
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.activity.utilization import HOUR, OWN_PROVIDER, ActivityReport, Hour, hours
@@ -60,7 +61,8 @@ def utilization_of(
     """
     now, machines = session.clock(), list(machines)
     begin, end = 0.0 if since is None else since.timestamp(), min(now, until or now).timestamp()
-    billed, self_reports = _billed_intervals(machines, ended_usages, now.timestamp()), _SelfReports(session)
+    billed = _billed_intervals(machines, ended_usages, now.timestamp())
+    has_reports = cache(partial(_listings_have_reports, session))
     hours_by_id: dict[str, tuple[Hour, ...]] = {}
     for machine in machines:
         in_period = [
@@ -72,7 +74,7 @@ def utilization_of(
             utilization = SampleStore(session.home.samples, machine.id).utilization(min(in_period)[0], end)
             latest_interval = max(billed[machine.id])
             report = (
-                self_reports.of_latest_run(machine, latest_interval)
+                _report_of_latest_run(session, machine, latest_interval, has_reports)
                 if latest_interval[0] < end and machine.last_active
                 else None
             )
@@ -120,32 +122,27 @@ def _billed_intervals(
     return intervals
 
 
-@dataclass(slots=True)
-class _SelfReports:
-    """What the ledger has of machines' own reports of their use, and until when they held."""
+def _report_of_latest_run(
+    session: Session, machine: Machine, billed_interval: Interval, has_reports: Callable[[str], bool]
+) -> ActivityReport | None:
+    """Return the machine's own report of its use in its latest billed interval, from a start to a stop.
 
-    session: Session
-    listings_have_reports: dict[str, bool] = field(default_factory=dict)  # by account
+    None if its provider's listings have no such reports, or it is of an earlier interval. The ledger has the
+    time of last use up to a quarter of an hour late (`ACTIVITY_INTERVAL`). While a machine runs, each sync that
+    lists it reads its report. This assumes that the agent was alive: if it had died, later use counts as idle.
+    `has_reports` says of an account whether its listings have such reports.
+    """
+    last_active_at = from_iso(not_none(machine.last_active))
+    if last_active_at.timestamp() < billed_interval[0] or not has_reports(machine.account):
+        return None
+    seen_at = last_seen_at(session.ledger, machine) if machine.billed else None
+    known_until = billed_interval[1] if seen_at is None else from_iso(seen_at).timestamp()
+    return ActivityReport((last_active_at + ACTIVITY_INTERVAL).timestamp(), min(known_until, billed_interval[1]))
 
-    def of_latest_run(self, machine: Machine, billed_interval: Interval) -> ActivityReport | None:
-        """Return the machine's own report of its use in its latest billed interval, from a start to a stop.
 
-        None if its provider's listings have no such reports, or it is of an earlier interval. The ledger has the
-        time of last use up to a quarter of an hour late (`ACTIVITY_INTERVAL`). While a machine runs, each sync that
-        lists it reads its report. This assumes that the agent was alive: if it had died, later use counts as idle.
-        """
-        last_active_at = from_iso(not_none(machine.last_active))
-        if last_active_at.timestamp() < billed_interval[0] or not self._is_in_listings(machine.account):
-            return None
-        seen_at = last_seen_at(self.session.ledger, machine) if machine.billed else None
-        known_until = billed_interval[1] if seen_at is None else from_iso(seen_at).timestamp()
-        return ActivityReport((last_active_at + ACTIVITY_INTERVAL).timestamp(), min(known_until, billed_interval[1]))
-
-    def _is_in_listings(self, account: str) -> bool:
-        """Say whether the account's listings have machines' own reports, so that the ledger has them, too."""
-        if account not in self.listings_have_reports:
-            try:
-                self.listings_have_reports[account] = not isinstance(self.session.provider(account), ReportsActivity)
-            except CloudgpuError:  # it is not configured any more
-                self.listings_have_reports[account] = False
-        return self.listings_have_reports[account]
+def _listings_have_reports(session: Session, account: str) -> bool:
+    """Say whether the account's listings have machines' own reports, so that the ledger has them, too."""
+    try:
+        return not isinstance(session.provider(account), ReportsActivity)
+    except CloudgpuError:  # it is not configured any more
+        return False

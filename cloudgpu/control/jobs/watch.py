@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.reaper.result import ReaperRun
 
 MAX_PARALLEL = 8
-WATCH_INTERVAL = timedelta(minutes=1)  # how often `watch` reconciles jobs while one is not done
 MAX_BATCHES = 16  # of jobs in `reconcile_to_end`, each reconciled by a thread of its own
 MIN_PAUSE, MAX_PAUSE = timedelta(seconds=0.5), timedelta(seconds=5)  # between two reconciliations of a job
 

@@ -176,8 +176,9 @@ def _end_nodes(session: Session, items: Sequence[EndItem], requested_ids: frozen
     results = run_on_machines(
         session,
         [item.machine for item in one_by_one],
-        lambda thread_session, machine: _end_node_with_retry(
-            thread_session, by_id[machine.id], is_requested=machine.id in requested_ids
+        lambda thread_session, machine: _with_retry(
+            thread_session,
+            partial(_end_node, thread_session, by_id[machine.id], is_requested=machine.id in requested_ids),
         ),
     )
     for item, result in zip(one_by_one, results, strict=True):
@@ -190,17 +191,17 @@ def _end_nodes(session: Session, items: Sequence[EndItem], requested_ids: frozen
     return outcome
 
 
-def _end_node_with_retry(session: Session, item: EndItem, *, is_requested: bool) -> Machine:
-    """End the machine; try once more where the provider did not answer: a second try continues the first."""
+def _with_retry(session: Session, end: Callable[[], Machine]) -> Machine:
+    """Return what `end` returns, after another try where the provider did not answer: that continues the first."""
     try:
-        return _end_node(session, item, is_requested=is_requested)
+        return end()
     except LedgerUnavailable:
         raise
     except ProviderUnavailable as error:
-        if isinstance(error, AnswerTimeout):
+        if error.field == "lock" or isinstance(error, AnswerTimeout):
             raise
     session.pause(RETRY_AFTER_S)
-    return _end_node(session, item, is_requested=is_requested)
+    return end()
 
 
 def _end_node(session: Session, item: EndItem, *, is_requested: bool) -> Machine:
@@ -238,7 +239,8 @@ def _end_one(session: Session, item: EndItem, decide: Decide, check: LockCheck) 
     ends, outcome = recheck(session, [item], decide) if item.is_stale(session.clock()) else ([item], Outcome())
     for due_item in ends:
         try:
-            machine = _end_with_retry(session, due_item, _check_under_lock(session, due_item, decide, check))
+            still_due = _check_under_lock(session, due_item, decide, check)
+            machine = _with_retry(session, partial(_end_or_terminate, session, due_item, still_due))
             outcome.ended.append(due_item.as_ended(machine.state))
         except _EndOutdated as outdated:
             outcome.add(outdated.outcome)
@@ -251,22 +253,14 @@ def _end_one(session: Session, item: EndItem, decide: Decide, check: LockCheck) 
     return outcome
 
 
-def _end_with_retry(session: Session, item: EndItem, check: MachineCheck) -> Machine:
-    """End the machine; try once more where the provider did not answer: a second try continues the first."""
-    machine = item.machine
+def _end_or_terminate(session: Session, item: EndItem, check: MachineCheck) -> Machine:
+    """End the machine as decided; terminate one for which that is refused, if nothing else is left."""
     try:
-        return _end(session, machine, item.decision, check)
-    except LedgerUnavailable:
-        raise
+        return _end(session, session.ledger.machine(item.id) or item.machine, item.decision, check)
     except InvalidRequest:
         if not _is_last_resort(item):
             raise
-        return _terminate(session, machine, item.decision.why, check)
-    except ProviderUnavailable as error:
-        if error.field == "lock" or isinstance(error, AnswerTimeout):
-            raise
-    session.pause(RETRY_AFTER_S)
-    return _end(session, session.ledger.machine(machine.id) or machine, item.decision, check)
+        return _terminate(session, item.machine, item.decision.why, check)
 
 
 def _is_last_resort(item: EndItem) -> bool:

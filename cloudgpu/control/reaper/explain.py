@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.activity.agents import ask_activity, probe
@@ -17,7 +17,7 @@ from cloudgpu.core.clusters.engine import EngineStatus, is_queried, read_engine
 from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.policies.policy import thresholds
 from cloudgpu.core.reaper.clusters import with_cluster_activity
-from cloudgpu.core.reaper.decide import decide
+from cloudgpu.core.reaper.decide import RUN_INTERVAL, decide
 from cloudgpu.core.reaper.decisions import MachineView, budget_warning_counts, evidence_text, up_since
 from cloudgpu.core.reaper.seen import LastUseAtProvider, with_last_use_at_provider, with_provider_fault
 from cloudgpu.core.values.times import duration_text, iso
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.budgets.enforcement import PlannedStop
     from cloudgpu.views.documents.automation.activity import WhyDocument
 
-RUN_INTERVAL = timedelta(minutes=10)  # between two scheduled runs, by default
 ENGINE_NOT_QUERIED = "its engine is not asked here; to ask it, add --refresh"
 STALE_AFTER = 2 * RUN_INTERVAL  # older samples say nothing about now
 

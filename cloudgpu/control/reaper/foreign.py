@@ -101,13 +101,11 @@ def _request_stop(provider: Provider, id: str, market: Market) -> None:  # noqa:
         try:
             provider.stop(id)
         except InvalidRequest:  # a one-time spot machine, mostly
-            if isinstance(provider, Imageable):
-                provider.terminate_keeping_disk(id)
-            elif market is Market.SPOT:  # there is no other way to end it
-                provider.terminate(id)
-            else:
+            if not isinstance(provider, Imageable) and market is not Market.SPOT:
                 raise
-    elif isinstance(provider, Imageable):
+        else:
+            return
+    if isinstance(provider, Imageable):
         provider.terminate_keeping_disk(id)
     else:
         provider.terminate(id)

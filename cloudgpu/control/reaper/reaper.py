@@ -56,7 +56,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_events import decision_made
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import ReaperAction
-from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
+from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, RUN_INTERVAL, decide
 from cloudgpu.core.reaper.decisions import Decision, MachineView, budget_warning_counts
 from cloudgpu.core.reaper.result import EndedItem, NotEnded, Outcome, ReaperRun
 from cloudgpu.core.resources.orphan import Cleanup, CleanupOptions
@@ -81,9 +81,6 @@ def rare_garbage_collection() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*thresholds)
-
-
-RUN_INTERVAL = timedelta(minutes=10)  # between two scheduled runs, by default
 
 
 @dataclass(frozen=True, slots=True)

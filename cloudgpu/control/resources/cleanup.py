@@ -9,7 +9,6 @@ import platform
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from cloudgpu.control.clusters.together import worst_of
 from cloudgpu.control.inventory import retention as retention_records
 from cloudgpu.control.inventory.settle import CLEANUP_LOCK
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
-from cloudgpu.control.resources.named import SAVE_TIMEOUT, record_image, wait_until_gone, wait_until_saved
+from cloudgpu.control.resources.named import record_image, wait_until_gone, wait_until_saved
 from cloudgpu.control.resources.orphans import Survey, image_cost_of, refresh_orphan, resources_of_kind
 from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.core.events.bodies import OrphanRemoved
@@ -58,17 +57,8 @@ def save_disk_image(session: Session, orphan: Orphan) -> ProviderResource:
         image = provider.save_image(orphan.id, f"cloudgpu-{session.ledger.id}-{name}", tags, restart=False)
         return record_image(session, image) if image.ready and image.kind is Kind.IMAGE else None
 
-    return wait_until_saved(session, image_if_ready, partial(_not_ready_error, name))
-
-
-def _not_ready_error(name: str, last_state: str) -> ProviderUnavailable:
-    minutes = SAVE_TIMEOUT // timedelta(minutes=1)
-    return ProviderUnavailable(
-        f"The image {name} is not ready after {minutes} minutes ({last_state}); its disk stays.",
-        field="--snapshot",
-        value=name,
-        next="Run the same again: it continues with that image.",
-    )
+    remedy = "Its disk stays. Run the same again: it continues with that image."
+    return wait_until_saved(session, image_if_ready, name, "--snapshot", remedy)
 
 
 ORPHANS_LOCK = "orphans"  # one cleanup at a time

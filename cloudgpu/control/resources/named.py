@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -12,6 +11,7 @@ from cloudgpu.control.inventory.retention import named_resources, record_removed
 from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
 from cloudgpu.control.session.accounts import split_gaps, used_accounts
+from cloudgpu.control.session.identity import open_providers
 from cloudgpu.control.team.authorization import check_may, ownership_of_named
 from cloudgpu.core.model.identity import Unanswered, is_in_unanswered, unanswered_text
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, State
@@ -51,9 +51,7 @@ def list_named(session: Session, kind: Kind) -> ResourceListing:
     accounts = used_accounts(session)
     resources: list[ProviderResource] = []
     gaps: list[Unanswered] = []
-    for account in accounts:
-        with suppress(CloudgpuError):  # raised again when it is used; opened here, since two threads would open two
-            session.provider(account)
+    open_providers(session, accounts)
     with Pool(len(accounts), "accounts") as pool:
         for answer in pool.map(lambda account: list_resources(session, account), accounts):
             resources += [
@@ -216,14 +214,21 @@ def wait_until_gone(
 
 
 def wait_until_saved(
-    session: Session,
-    image_if_ready: Callable[[], ProviderResource | None],
-    timeout_error: Callable[[str], CloudgpuError],
+    session: Session, image_if_ready: Callable[[], ProviderResource | None], name: str, option: str, remedy: str
 ) -> ProviderResource:
-    """Return what `image_if_ready` returns once it is not None; raise as `wait_until_gone`."""
+    """Return what `image_if_ready` returns once it is not None; raise LedgerUnavailable at once.
+
+    Raises ProviderUnavailable after SAVE_TIMEOUT, about the image's `name` by this option, with this remedy.
+    """
+    minutes = SAVE_TIMEOUT // timedelta(minutes=1)
     return poll_until(
         image_if_ready,
-        timeout_error,
+        lambda last_state: ProviderUnavailable(
+            f"The image {name} is not ready after {minutes} minutes ({last_state}).",
+            field=option,
+            value=name,
+            next=remedy,
+        ),
         SAVE_TIMEOUT,
         clock=session.clock,
         pause=session.pause,
@@ -320,16 +325,8 @@ def _save_and_wait(
             raise _name_taken_error(image, name)
         return record_image(session, image) if image.ready else None
 
-    return wait_until_saved(session, image_if_ready, partial(_not_ready_error, name))
-
-
-def _not_ready_error(name: str, last_state: str) -> ProviderUnavailable:
-    return ProviderUnavailable(
-        f"The image {name} is not ready after {int(SAVE_TIMEOUT.total_seconds() // 60)} minutes ({last_state}).",
-        field="--name",
-        value=name,
-        next="It is still being created: cloudgpu image ls shows when it is ready.",
-    )
+    remedy = "It is still being created: cloudgpu image ls shows when it is ready."
+    return wait_until_saved(session, image_if_ready, name, "--name", remedy)
 
 
 def _check_name_free(session: Session, resources: Sequence[ProviderResource], machine: Machine, name: str) -> None:

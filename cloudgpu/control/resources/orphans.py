@@ -12,7 +12,7 @@ from cloudgpu.control.inputs.launch_request import parse_optional_duration
 from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.resources.named import complete_resources
 from cloudgpu.control.session.accounts import account_gap, split_gaps, used_accounts
-from cloudgpu.control.session.identity import by_account
+from cloudgpu.control.session.identity import by_account, open_providers
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_in_unanswered, may_cost_money
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance
 from cloudgpu.core.model.machine import Machine
@@ -61,7 +61,8 @@ def survey(session: Session, options: CleanupOptions, *, region: str | None = No
 
     Reports what the sync corrects. Raises InvalidRequest for a region that no account has.
     """
-    accounts = _accounts(session)
+    accounts = used_accounts(session)
+    open_providers(session, accounts)
     with Pool(len(accounts), "accounts") as pool:
         futures = [pool.submit(_query_account, session, account) for account in accounts]
         sync = sync_accounts(session, accounts, retained=True)
@@ -128,15 +129,6 @@ class _AccountResources:
     resources: tuple[ProviderResource, ...] = ()
     timers: Mapping[str, datetime] | None = None
     unanswered: tuple[Unanswered, ...] = ()
-
-
-def _accounts(session: Session) -> list[str]:
-    """Return the accounts to query; their providers are opened here, since two threads would open two."""
-    accounts = used_accounts(session)
-    for account in accounts:
-        with suppress(CloudgpuError):  # raised again when it is used
-            session.provider(account)
-    return accounts
 
 
 def _query_account(session: Session, account: str) -> _AccountResources:

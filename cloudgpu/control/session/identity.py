@@ -213,9 +213,7 @@ def _identities_of(session: SessionBase, machines: Sequence[Machine]) -> RegionI
         for machine in one_per_account
         for account in _likely_accounts(session, machine)
     }
-    for account in {one for one, _ in region_by_account}:
-        with suppress(CloudgpuError):  # raised again by the query; opened here, since two threads would open two
-            session.provider(account)
+    open_providers(session, {account for account, _ in region_by_account})
     account_regions = list(region_by_account)
     answers = (
         gather(
@@ -228,6 +226,13 @@ def _identities_of(session: SessionBase, machines: Sequence[Machine]) -> RegionI
         else []
     )
     return dict(zip(account_regions, answers, strict=False))
+
+
+def open_providers(session: SessionBase, accounts: Iterable[str]) -> None:
+    """Open the providers of these accounts, which several threads are to use: two threads would open two."""
+    for account in accounts:
+        with suppress(CloudgpuError):  # raised again when it is used
+            session.provider(account)
 
 
 def _likely_accounts(session: SessionBase, machine: Machine) -> list[str]:

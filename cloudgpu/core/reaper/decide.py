@@ -36,6 +36,7 @@ from cloudgpu.core.reaper.rules import RULES, finders_at
 from cloudgpu.core.values.times import from_iso
 
 MAX_IDLE_STOPS = 20  # of a run: what was judged wrongly for all of them must not stop all of them
+RUN_INTERVAL = timedelta(minutes=10)  # between two scheduled runs, by default
 _BY_IDLENESS = (Rule.IDLE, Rule.UNLABELLED)
 _PRECEDENCE = {reaper_rule.rule: index for index, reaper_rule in enumerate(RULES)}  # 0 for the strongest
 
