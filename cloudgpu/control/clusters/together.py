@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 from cloudgpu.control.outage.outage import continue_without_ledger, unrecorded_error, without_ledger
 from cloudgpu.control.session.parallel import call_for_each
 from cloudgpu.control.session.session import Session
+from cloudgpu.core.clusters.layout import cluster_id, in_order
 from cloudgpu.core.model.machine import Machine, command_name, may_run_text, node_of
 from cloudgpu.errors import CloudgpuError, StopUnproved
 from cloudgpu.ledger.log.storage_errors import LedgerAway
@@ -107,6 +108,17 @@ def all_with_or_without_ledger(
 def errors_in(outcomes: Iterable[T | CloudgpuError]) -> tuple[CloudgpuError, ...]:
     """Return the errors among the outcomes."""
     return tuple(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError))
+
+
+def living_nodes(session: Session, machine: Machine) -> tuple[Machine, ...]:
+    """Return the living nodes of a machine's cluster, node 0 first; the machine alone where none lives, or it has none.
+
+    A machine with an engine of its own is a cluster of one node.
+    """
+    if machine.cluster is None:
+        return (machine,)
+    living = (node for node in session.ledger.machines() if node.terminated_at is None)
+    return in_order(node for node in living if cluster_id(node) == machine.cluster.id) or (machine,)
 
 
 def reload_machines(session: Session, machines: Iterable[Machine]) -> tuple[Machine, ...]:

@@ -7,10 +7,11 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import IO, Any, Self, cast
+from typing import IO, Any, Self
 
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.control.jobs.attempt import LIVING_PHASES
+from cloudgpu.control.jobs.logs import CountingStream
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import directory_of, print_output
 from cloudgpu.control.session.session import Session
@@ -116,7 +117,7 @@ class _LiveOutput:
         self.error: Exception | None = None
         self._remote, self._stopped = remote, threading.Event()
         self._out, self._err = (
-            _Stream(file, offset, self._stopped) for file, offset in zip(files, offsets, strict=True)
+            _StoppableStream(file, offset, self._stopped) for file, offset in zip(files, offsets, strict=True)
         )
         threading.Thread(target=self._follow, name=f"follow-{remote.job}", daemon=True).start()
 
@@ -149,31 +150,27 @@ class _StopPrinting(Exception):
     """Ends the thread of a `_LiveOutput`: nothing more is to be printed."""
 
 
-class _Stream:
+class _StoppableStream(CountingStream):
     """A file that counts the bytes written to it, and that stops waiting for its reader once it is `stopped`."""
 
     def __init__(self, file: IO[bytes], count: int, stopped: threading.Event) -> None:
-        self._file, self.count, self._stopped = file, count, stopped
+        super().__init__(file)
+        self.count, self._stopped = count, stopped
         self._poll: select.poll | None = None
         with suppress(OSError, AttributeError):  # a file in memory has no descriptor
             descriptor = file.fileno()
             self._poll = select.poll()
             self._poll.register(descriptor, select.POLLOUT)
-        self.file = cast("IO[bytes]", self)  # it is only ever written to
 
     def write(self, data: Any) -> int:
         """Write all of it, in pieces that a pipe takes at once. Raises _StopPrinting, OSError."""
         remaining = memoryview(data)
         while remaining:
             self._wait()
-            written = self._file.write(remaining[: select.PIPE_BUF] if self._poll else remaining)
+            written = self._stream.write(remaining[: select.PIPE_BUF] if self._poll else remaining)
             self.count += written
             remaining = remaining[written:]
         return len(data)
-
-    def flush(self) -> None:
-        """Have it shown."""
-        self._file.flush()
 
     def _wait(self) -> None:
         """Wait until the reader takes more; raise _StopPrinting once the thread is stopped."""

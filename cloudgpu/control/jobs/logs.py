@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, cast
 
 from cloudgpu.access.computer import hostname
@@ -13,10 +12,8 @@ from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Unreachable, WrongHostKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from datetime import datetime
 
-    from cloudgpu.access.jobs.remote import RemoteJob
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Attempt, Job
     from cloudgpu.core.model.machine import Machine
@@ -115,22 +112,12 @@ def _running_attempt(session: Session, job: Job) -> tuple[Attempt, Machine] | No
     return None if machine is None or machine.state != "running" else (attempt, machine)
 
 
-@contextmanager
-def _connect(session: Session, job: Job, running_attempt: tuple[Attempt, Machine]) -> Iterator[RemoteJob]:
-    """Yield the attempt on its machine, connected."""
-    from cloudgpu.access.jobs.remote import RemoteJob
-
-    attempt, machine = running_attempt
-    with connected_to(session, machine) as connection:
-        yield RemoteJob(connection, job.id, attempt.number)
-
-
 class _LogReader:
     """Writes a job's output over lost connections and further attempts, each byte once."""
 
     def __init__(self, session: Session, job: Job, out: IO[bytes], err: IO[bytes], since: datetime | None) -> None:
         self._session, self._id, self._since = session, job.id, since
-        self._out, self._err = _CountingStream(out), _CountingStream(err)
+        self._out, self._err = CountingStream(out), CountingStream(err)
         self._attempt_number, self._last_reported = 0, ""  # the number of the attempt that is printed, and a sentence
         self._is_since_applied = False  # whether what this attempt wrote before `since` is counted as shown
 
@@ -175,7 +162,11 @@ class _LogReader:
 
     def _tail_live(self, job: Job, running_attempt: tuple[Attempt, Machine], *, follow: bool) -> Phase:
         """Write what an attempt writes, from where its output was left off; at first from `since` on."""
-        with _connect(self._session, job, running_attempt) as remote:
+        from cloudgpu.access.jobs.remote import RemoteJob
+
+        attempt, machine = running_attempt
+        with connected_to(self._session, machine) as connection:
+            remote = RemoteJob(connection, job.id, attempt.number)
             if self._since is not None and not self._is_since_applied:
                 self._out.count, self._err.count = remote.offsets_at(self._since.timestamp())
                 self._is_since_applied = True
@@ -207,7 +198,7 @@ class _LogReader:
             self._last_reported = sentence
 
 
-class _CountingStream:
+class CountingStream:
     """A stream that counts the bytes written to it: where to continue after a connection was lost."""
 
     def __init__(self, stream: IO[bytes]) -> None:

@@ -38,7 +38,7 @@ from cloudgpu.core.jobs.snapshot import Snapshot
 from cloudgpu.core.jobs.stored import VOLUME, bucket_of
 from cloudgpu.core.launch.traffic import JobTraffic, job_traffic
 from cloudgpu.core.launch.trust import check_exposure
-from cloudgpu.core.model.machine import Machine, is_on_prem
+from cloudgpu.core.model.machine import Machine, is_on_prem, not_none
 from cloudgpu.core.model.offers import DEFAULT_TRUST, MachineConfiguration, Market, TrafficPrices
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
@@ -125,7 +125,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     data = bucket_data(session, request.data, spec["launch"], location)
     nodes = 1 if prepared is None else prepared.plan.nodes
     received_bytes = nodes * (snapshot.total_bytes + sum(bucket.bytes for bucket in data))
-    prices, last_results = _traffic_prices(prepared, machine, request), _last_results_size(session, request)
+    last_results = _last_results_size(session, request)
     return PlannedRun(
         request,
         spec,
@@ -137,15 +137,14 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
         results_traffic=_results_traffic(session, spec, location),
         notice_fit=_notice_fit(session, request, prepared),
         deadline=deadline,
-        traffic=job_traffic(*prices, received_bytes, last_results),
+        traffic=job_traffic(*_traffic_prices(prepared, machine, request), received_bytes, last_results),
     )
 
 
 def _location(prepared: PreparedLaunch | None, machine: Machine | None) -> tuple[str, str]:
     """Return the provider and region where the job runs by its plan."""
-    if prepared is not None:
-        return prepared.plan.offer.configuration.provider, prepared.plan.offer.configuration.region
-    return ("", "") if machine is None else (machine.provider, machine.region or "")
+    place = not_none(machine) if prepared is None else prepared.plan.offer.configuration
+    return place.provider, place.region
 
 
 def _traffic_prices(
@@ -155,14 +154,11 @@ def _traffic_prices(
 
     Results that go to a bucket are priced apart (`_results_traffic`): their price depends on the bucket's region.
     """
+    recorded_prices = None if machine is None else machine.traffic_prices
+    traffic_prices = recorded_prices and TrafficPrices(*map(Money, recorded_prices))
     if prepared is not None:
-        configuration = prepared.plan.offer.configuration
-        traffic_prices, provider, region = configuration.traffic, configuration.provider, configuration.region
-    elif machine is not None:
-        traffic_prices = machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices))
-        provider, region = machine.provider, machine.region
-    else:
-        return None, None
+        traffic_prices = prepared.plan.offer.configuration.traffic
+    provider, region = _location(prepared, machine)
     egress = None if request.results_to is not None or is_on_prem(provider) else egress_rate(provider, region, 0)
     return traffic_prices, None if egress is None else egress.price
 

@@ -6,16 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
-from cloudgpu.control.inventory.retention import named_resources
-from cloudgpu.control.launch.candidates import Candidate, Candidates, OffersFound, SkippedAccount, skip_failing_accounts
+from cloudgpu.control.launch.candidates import (
+    Candidate,
+    Candidates,
+    OffersFound,
+    SkippedAccount,
+    skip_failing_accounts,
+    volumes_by_account,
+)
 from cloudgpu.control.launch.offers import offers_of_constrained, with_placement_constraint
-from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.matching import by_preference
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Offer, Requirements
-from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Resolves
@@ -95,7 +99,7 @@ def _with_volume(session: Session, candidates: Candidates) -> Candidates:
     volume = candidates.items[0].request.setup.volume
     if volume is None:
         return candidates
-    accounts = volume_accounts(session, volume.name)
+    accounts = volumes_by_account(session, volume.name)
     having_volume = tuple(
         candidate
         for candidate in candidates.items
@@ -121,16 +125,6 @@ def _has_volume(provider: Provider, volume: Volume) -> bool:
         isinstance(provider, Resolves)
         and provider.placement_constraint(Setup(volume=volume), Requirements()).region is not None
     )
-
-
-def volume_accounts(session: Session, name: str) -> set[str]:
-    """Return the accounts here in which the ledger has a volume of this name."""
-    volumes = [
-        machine
-        for machine in named_resources(session.ledger)
-        if machine.name == name and machine.state == Kind.VOLUME  # an image may have the same name
-    ]
-    return set(by_account(session, volumes)[0])
 
 
 def _no_offers_error(skipped: Sequence[SkippedAccount]) -> CloudgpuError:

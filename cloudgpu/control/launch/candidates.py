@@ -278,19 +278,22 @@ def _cluster_of(request: UpRequest, template: Template) -> ClusterNode | None:
 
 def check_volume(session: Session, candidates: Candidates, name: str) -> None:
     """Raise RoleNeeded where the ledger has a volume of this name that is somebody else's."""
-    machines = [
-        machine for machine in named_resources(session.ledger) if machine.name == name and machine.state == Kind.VOLUME
-    ]
-    machines_by_account = by_account(session, machines)[0]
+    volumes = volumes_by_account(session, name)
     for candidate in candidates.items:
         check_may_use_volumes(
             session,
             [
                 machine
-                for machine in machines_by_account.get(candidate.account, ())
+                for machine in volumes.get(candidate.account, ())
                 if _may_be_in_location(machine, candidate.request.requirements)
             ],
         )
+
+
+def volumes_by_account(session: Session, name: str) -> dict[str, list[Machine]]:
+    """Return the ledger's records of the volumes of this name, by the account here that has them."""
+    named = (machine for machine in named_resources(session.ledger) if machine.name == name)
+    return by_account(session, [machine for machine in named if machine.state == Kind.VOLUME])[0]  # or an image
 
 
 def _may_be_in_location(machine: Machine, needs: Requirements) -> bool:

@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.launch import Attempt
 
 
-def living_nodes(session: Session, machine: Machine) -> list[Machine]:
-    """Return the living nodes of a machine's cluster, in order; the machine itself where none lives."""
-    cluster_id = not_none(machine.cluster).id
-    machines = [
-        node for node in session.ledger.machines() if node.cluster is not None and node.cluster.id == cluster_id
-    ]
-    return sorted((node for node in machines if node.terminated_at is None), key=node_of) or [machine]
-
-
 def find_or_settle_node(
     session: Session,
     prepared: PreparedLaunch,

@@ -10,6 +10,7 @@ from cloudgpu.access.ssh.target import AccessBlocked
 from cloudgpu.control.access.reach import attach_volume, wait_until_ready
 from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.clusters.engine import set_up_engine
+from cloudgpu.control.clusters.together import living_nodes
 from cloudgpu.control.inventory import retention as retention_records
 from cloudgpu.control.inventory.listing import build_machine_document
 from cloudgpu.control.inventory.local_files import clean_up, clean_up_local_files
@@ -18,7 +19,7 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import end_unrecorded_launch
 from cloudgpu.control.launch.attempt import record_intents, send_all
 from cloudgpu.control.launch.budget_preview import launch_differences, sync_for_budgets
-from cloudgpu.control.launch.cluster import find_or_settle_node, living_nodes
+from cloudgpu.control.launch.cluster import find_or_settle_node
 from cloudgpu.control.launch.containers import filter_runnable
 from cloudgpu.control.launch.offers import Refusals, resolve, with_client_ssh_ingress
 from cloudgpu.control.launch.plan import PreparedLaunch, find_offers
@@ -110,7 +111,7 @@ def launch(
             except ProviderUnavailable as error:
                 error.next = RESOLVE_FIRST_REMEDY if prepared.new else error.next
                 raise
-        nodes = [machine] if machine.cluster is None else living_nodes(session, machine)
+        nodes: Sequence[Machine] = living_nodes(session, machine)
         if already_existed and all(node.state in UP_STATES for node in nodes):
             withdraw_requests(session, nodes)
         abort_text = launched_text(machine)

@@ -11,7 +11,7 @@ from cloudgpu.config.templates.find import Template
 from cloudgpu.config.templates.render import package_remarks, parts_for_offer
 from cloudgpu.control.clusters.engine import check_engine_installed
 from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
-from cloudgpu.control.launch.any_provider import offers_of_any_provider, volume_accounts
+from cloudgpu.control.launch.any_provider import offers_of_any_provider
 from cloudgpu.control.launch.candidates import (
     Candidate,
     Candidates,
@@ -20,6 +20,7 @@ from cloudgpu.control.launch.candidates import (
     candidates_of,
     check_volume,
     owner_of,
+    volumes_by_account,
 )
 from cloudgpu.control.launch.containers import container_remarks, filter_runnable
 from cloudgpu.control.launch.offers import (
@@ -351,4 +352,4 @@ def _other_account_remarks(offers: OffersFound, planned: Candidate) -> Iterator[
 def _is_billed_already(session: Session, request: LaunchRequest) -> bool:
     """Say whether the volume of a launch exists, so that this machine does not add its cost."""
     volume = request.setup.volume
-    return volume is not None and request.account in volume_accounts(session, volume.name)
+    return volume is not None and request.account in volumes_by_account(session, volume.name)

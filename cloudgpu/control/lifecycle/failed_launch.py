@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded
 from cloudgpu.control.lifecycle.lifecycle import lock_machine, terminate_with_resources
@@ -18,21 +19,17 @@ def terminate_failed_launch(session: Session, machine: Machine, error: CloudgpuE
     One that was started from an image keeps the image, so no data is lost.
     """
     machine, why = _latest(session, machine), f"it did not come up: {error.message}"
-    try:
-        if machine.retained:
-            with lock_machine(session, machine):
-                return_to_parked(session, machine, why=why)
-            error.message += " It was ended again; its image is kept."
-            error.next = f"Run: cloudgpu start {command_name(machine)}"
-        else:
-            terminate_with_resources(session, machine, why=why, launch_failed=True)
-            error.message += " It was removed; nothing is left running."
-    except EndedUnrecorded as end_error:
-        error.message += f" {end_error.message}"
-        error.next = end_error.next
-    except CloudgpuError as end_error:
-        error.message += f" It could not be removed ({end_error.message})."
-        error.next = _remedy(machine, end_error)
+    done, remedy = "It was removed; nothing is left running.", error.next
+    end: Callable[[], object] = partial(terminate_with_resources, session, machine, why=why, launch_failed=True)
+    if machine.retained:
+        done, remedy = "It was ended again; its image is kept.", f"Run: cloudgpu start {command_name(machine)}"
+        end = partial(_return_to_parked, session, machine, why)
+    error.next = _end_or_explain(machine, error, end, done, "It") or remedy
+
+
+def _return_to_parked(session: Session, machine: Machine, why: str) -> None:
+    with lock_machine(session, machine):
+        return_to_parked(session, machine, why=why)
 
 
 def terminate_surviving_nodes(
@@ -51,23 +48,29 @@ def terminate_surviving_nodes(
         if failed is not None and machine.id == failed.id:
             remedies.append(error.next)
         else:
-            remedies.append(_terminate_surviving_node(session, machine, error))
+            why = f"not all of its cluster came up: {error.message}"
+            end = partial(terminate_with_resources, session, machine, why=why, launch_failed=True)
+            done = f"{machine.name} was ended with it."
+            remedies.append(_end_or_explain(machine, error, end, done, machine.name))
     error.next = "; ".join(remedy.rstrip(".") for remedy in dict.fromkeys(remedies) if remedy) or error.next
 
 
-def _terminate_surviving_node(session: Session, machine: Machine, error: CloudgpuError) -> str | None:
-    """End a node, and add the outcome to `error`; return what the user has to do, None for nothing."""
+def _end_or_explain(
+    machine: Machine, error: CloudgpuError, end: Callable[[], object], done: str, subject: str
+) -> str | None:
+    """End a machine, and add the outcome to `error`: `done`, or why `subject` could not be ended.
+
+    Return what the user has to do, None for nothing.
+    """
     try:
-        terminate_with_resources(
-            session, machine, why=f"not all of its cluster came up: {error.message}", launch_failed=True
-        )
-        error.message += f" {machine.name} was ended with it."
+        end()
     except EndedUnrecorded as end_error:
         error.message += f" {end_error.message}"
         return end_error.next
     except CloudgpuError as end_error:
-        error.message += f" {machine.name} could not be ended ({end_error.message})."
-        return _remedy(machine, end_error)
+        error.message += f" {subject} could not be ended ({end_error.message})."
+        return (isinstance(end_error, EndRefused) and end_error.next) or f"Run: cloudgpu down {command_name(machine)}"
+    error.message += f" {done}"
     return None
 
 
@@ -77,8 +80,3 @@ def _latest(session: Session, machine: Machine) -> Machine:
         return session.ledger.machine(machine.id) or machine
     except LedgerUnavailable:
         return machine
-
-
-def _remedy(machine: Machine, end_error: CloudgpuError) -> str:
-    """Return what lifts a protection of a machine that could not be ended, else what ends it."""
-    return (isinstance(end_error, EndRefused) and end_error.next) or f"Run: cloudgpu down {command_name(machine)}"

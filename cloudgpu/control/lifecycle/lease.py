@@ -24,7 +24,7 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import admit_all, lease_event, lock_machine
-from cloudgpu.control.lifecycle.start import cancel_pending_end
+from cloudgpu.control.lifecycle.start import cancel_pending_end, time_after_events
 from cloudgpu.control.policies.resolve import limits_of, policy_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_may, check_override, check_right, requested_by
@@ -33,7 +33,6 @@ from cloudgpu.core.budgets.enforcement import MAX_WARNINGS
 from cloudgpu.core.budgets.refusal import Remedy, span_text
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_events import hold_set, lease_put_back
-from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.limit_checks import check_extended, check_hold_length
 from cloudgpu.core.launch.plan import Lease, duration_cost, extend_lease, hold_tags
 from cloudgpu.core.launch.plan_cost import as_running
@@ -322,14 +321,11 @@ def set_hold_locked(session: Session, machine: Machine, until: datetime | None) 
 def _time_after_last_lease(session: Session, machine: Machine) -> datetime:
     """Return now, or just after the latest hold or lease of a machine where this clock is behind that.
 
-    Events take effect in the order of their times. A release with an earlier time than its hold would keep the machine,
-    and its bill, until that hold ends. A lease with an earlier time than the previous one would not count, and the
-    previous one would end the machine; two with the same time and the same renew-until are one event.
+    A release with an earlier time than its hold would keep the machine, and its bill, until that hold ends. A lease
+    with an earlier time than the previous one would not count, and the previous one would end the machine; two with the
+    same time and the same renew-until are one event.
     """
-    events = session.ledger.events(machine.id)
-    times = (from_iso(event.occurred_at) for event in events if event.kind in ("hold_set", "lease_set"))
-    now, latest = not_before(machine, session.clock()), max(times, default=None)
-    return now if latest is None or now > latest else latest + timedelta(microseconds=1)
+    return time_after_events(session, machine, ("hold_set", "lease_set"))
 
 
 def check_hold_options(name: str, until: object, *, release: bool) -> None:

@@ -178,7 +178,12 @@ def admit_start(
 def withdrawal_events(session: Session, running_nodes: Sequence[Machine]) -> list[Draft]:
     """Return the events that withdraw a requested stop or end of those of these running machines that have one."""
     return [
-        _start_event(session, machine, _time_after_request(session, machine), running=True)
+        _start_event(
+            session,
+            machine,
+            time_after_events(session, machine, ("stop_requested", "terminate_requested")),
+            running=True,
+        )
         for machine in running_nodes
         if machine.pending_action == "stop" or machine.discard
     ]
@@ -215,11 +220,14 @@ def _start_event(
     return requested("start", machine.id, "asked", now, host=host, who=requester, waived=waived, running=running)
 
 
-def _time_after_request(session: Session, machine: Machine) -> datetime:
-    """Return now, or the time of the requested stop or end where another computer's clock is ahead."""
-    kinds = ("stop_requested", "terminate_requested")
-    times = [event.occurred_at for event in session.ledger.events(machine.id) if event.kind in kinds]
-    return max([not_before(machine, session.clock()), *map(from_iso, times)])
+def time_after_events(session: Session, machine: Machine, kinds: Sequence[str]) -> datetime:
+    """Return now, or just after the latest event of these kinds where another computer's clock is ahead.
+
+    Events take effect in the order of their times.
+    """
+    times = (from_iso(event.occurred_at) for event in session.ledger.events(machine.id) if event.kind in kinds)
+    now, latest = not_before(machine, session.clock()), max(times, default=None)
+    return now if latest is None or now > latest else latest + timedelta(microseconds=1)
 
 
 def _with_price(machine: Machine, price_events: Sequence[Draft]) -> Machine:

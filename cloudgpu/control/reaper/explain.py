@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.activity.agents import ask_activity, probe
+from cloudgpu.control.clusters.together import living_nodes
 from cloudgpu.control.reaper.observe import cluster_nodes, view_without_report
-from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.agent_status import DAY_S
 from cloudgpu.core.activity.idle import ACTIVE, FRESH_S, UNKNOWN, ActivityVerdict, Signal, Thresholds, judge
 from cloudgpu.core.clusters.engine import EngineStatus, is_queried, read_engine
@@ -69,7 +69,7 @@ def build_why_document(session: Session, machine: Machine, *, is_live: bool) -> 
             value=machine.name,
             next=f"To see why it ended, run: cloudgpu show {machine.name} --history",
         )
-    nodes = [machine] if machine.cluster is None else _nodes(session, machine, machine.cluster.id)
+    nodes = living_nodes(session, machine)
     policies, now = policies_of(session, nodes), session.clock()
     check_readable(policies)
     activity_thresholds = {id_: _thresholds(policy) for id_, policy in policies.items()}
@@ -102,16 +102,6 @@ def build_why_document(session: Session, machine: Machine, *, is_live: bool) -> 
 
 def _thresholds(policy: ChosenPolicy) -> Thresholds:
     return Thresholds() if policy.policy is None else thresholds(policy.policy)
-
-
-def _nodes(session: Session, machine: Machine, cluster_id: str) -> list[Machine]:
-    """Return the machine itself and the other living nodes of its cluster."""
-    other_machines = [
-        living_machine
-        for living_machine in living_machines(session.ledger.machines())
-        if living_machine.id != machine.id
-    ]
-    return [machine, *(node for node in other_machines if node.cluster is not None and node.cluster.id == cluster_id)]
 
 
 def _view(

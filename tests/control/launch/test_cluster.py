@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
+from cloudgpu.control.clusters.together import living_nodes
 from cloudgpu.control.inventory.settle import settle_abandoned_launches
-from cloudgpu.control.launch.cluster import living_nodes
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_NAME, TAG_NODE
@@ -229,4 +229,4 @@ def test_a_node_that_is_gone_stands_for_its_cluster_where_no_other_lives(lab):
     for row in reversed(lab.rows()):
         terminate_one(lab.session, row, why="test")
     gone = lab.session.ledger.machine(first.id)
-    assert living_nodes(lab.session, gone) == [gone]
+    assert living_nodes(lab.session, gone) == (gone,)

@@ -99,7 +99,7 @@ def test_the_ways_out_of_all_nodes_that_could_not_be_ended_are_named_once_each(l
     refuse(lab, "terminate")
     with pytest.raises(Unreachable) as raised:
         _wait_for_all(lab.session, nodes, already_existed=False, wait=True)
-    assert "It could not be removed (train-0 was not ended: it" in raised.value.message
+    assert "It could not be ended (train-0 was not ended: it" in raised.value.message
     assert "train-2 could not be ended (train-2 was not ended: it" in raised.value.message
     assert "train-1 could not be ended (train-1 was not ended: It is locked." in raised.value.message
     assert raised.value.next.count("Run: cloudgpu down train") == 1

@@ -43,7 +43,15 @@ def slurm_state_event(job: Job, state: SlurmJobState, ids_by_name: Mapping[str, 
     known_states = {(task.id, _settled_state(task.state), task.begin, task.end) for task in job.runs}
     known_reasons = {(task.id, task.reason) for task in job.runs}
     tasks = [
-        _task(task.id, task.state, task.nodes, (task.begin, task.end), ids_by_name, task.reason) for task in state.tasks
+        _task(
+            task.id,
+            task.state,
+            task.nodes,
+            (_from_epoch(task.begin), _from_epoch(task.end)),
+            ids_by_name,
+            task.reason,
+        )
+        for task in state.tasks
     ]
     current_states = {
         (task.id, _settled_state(task.state), _from_epoch(task.begin), _from_epoch(task.end)) for task in state.tasks
@@ -64,12 +72,12 @@ def _task(
     id_: str,
     state: str,
     nodes: Iterable[str],
-    interval: tuple[float | None, float | None],
+    interval: tuple[datetime | None, datetime | None],
     ids_by_name: Mapping[str, str],
     reason: str = "",
 ) -> SlurmTask:
-    """Return the record of a Slurm job or array element; `interval` is its begin and end in seconds since 1970."""
-    begin, end = (_from_epoch(epoch_s) for epoch_s in interval)
+    """Return the record of a Slurm job or array element; `interval` is its begin and end."""
+    begin, end = interval
     task: SlurmTask = {
         "id": id_,
         "state": state,
@@ -119,7 +127,7 @@ def external_job_events(
     for entry in read_records(text, utc_offset):
         if entry.begin is None or entry.id in known_ids:
             continue
-        task = _task(entry.id, entry.state, entry.nodes, (entry.begin.timestamp(), entry.end.timestamp()), ids_by_name)
+        task = _task(entry.id, entry.state, entry.nodes, (entry.begin, entry.end), ids_by_name)
         record: job_events.SlurmJobRecorded = {
             "cluster": cluster,
             "members": [node.id for node in nodes],

@@ -17,7 +17,7 @@ from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_with_resources
 from cloudgpu.control.lifecycle.start import new_lease
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.clusters.layout import in_order
+from cloudgpu.core.clusters.layout import cluster_id, in_order
 from cloudgpu.core.events.job_events import job_gang_refused, job_machine
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job
@@ -30,12 +30,9 @@ ANSWER_TIMEOUT_S = 3.0  # for the SSH connection that tells whether a node answe
 
 def nodes_of(session: Session, machine: Machine) -> tuple[Machine, ...]:
     """Return all nodes of a machine's gang, ended ones too, node 0 first; of a machine without a gang itself alone."""
-    gang = machine.cluster_node
-    if gang is None:
+    if machine.cluster_node is None:
         return (machine,)
-    return in_order(
-        node for node in session.ledger.machines() if node.cluster_node is not None and node.cluster_node.id == gang.id
-    )
+    return in_order(node for node in session.ledger.machines() if cluster_id(node) == machine.cluster_node.id)
 
 
 def head_node_of(session: Session, key: str, nodes: int) -> Machine | None:

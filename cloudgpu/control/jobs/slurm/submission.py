@@ -13,11 +13,12 @@ from io import BytesIO
 
 from cloudgpu.access.jobs.program import slurm_program
 from cloudgpu.control.access.reach import open_connection
+from cloudgpu.control.clusters.together import living_nodes
 from cloudgpu.control.jobs.inputs.request import RunRequest
-from cloudgpu.control.session.session import Session, all_jobs, living_machines
+from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.forecast import burn_rate, open_usages
-from cloudgpu.core.clusters.layout import cluster_id, engine_of_machine, engine_paths, in_order
+from cloudgpu.core.clusters.layout import cluster_id, engine_of_machine, engine_paths
 from cloudgpu.core.events.job_events import SlurmRecord
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.shares import elements_of, minutes_within
@@ -55,7 +56,7 @@ def slurm_record(session: Session, machine: Machine, request: RunRequest) -> Slu
                 next=f"{_NO_SLURM_TEXT} Or leave {options.typed_options[0]} out.",
             )
         return None
-    nodes = machines_of_cluster(session, machine) if has_our_engine else ()
+    nodes = living_nodes(session, machine) if has_our_engine else ()
     cluster = cluster_id(machine) if has_our_engine else None
     _check_options(request, nodes)
     record = _new_slurm_record(request, _time_limit_minutes(session, request, machine))
@@ -109,13 +110,6 @@ def _gpu_hour_nanos(session: Session, machine: Machine) -> int | None:
     hosts = [] if account is None else account.options.get("hosts", [])
     usd = next((host.get("usd_per_gpu_hour") for host in hosts if host.get("name") == machine.region), None)
     return None if usd is None else Money.usd(Decimal(str(usd))).nanos
-
-
-def machines_of_cluster(session: Session, machine: Machine) -> tuple[Machine, ...]:
-    """Return the machines of the cluster that a machine is a node of, node 0 first."""
-    wanted_id = cluster_id(machine)
-    living = living_machines(session.ledger.machines())
-    return in_order(node for node in living if cluster_id(node) == wanted_id) or (machine,)
 
 
 def _has_slurm(session: Session, machine: Machine) -> bool:
