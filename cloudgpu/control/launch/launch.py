@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cache
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.ssh.target import AccessBlocked
@@ -81,8 +82,8 @@ def launch(
 ) -> LaunchResult:
     """Execute a plan and return the machine, which may have existed before.
 
-    `confirm` is called before a launch where the plan expected a machine that has ended since: it raises where the user
-    does not agree. Holds the request's lock until the attempt is settled: a second `up` of the same request
+    `confirm` is called once before a launch where the plan expected a machine that has ended since: it raises where the
+    user does not agree. Holds the request's lock until the attempt is settled: a second `up` of the same request
     waits for that and returns the same machine. Raises what the provider raised, LaunchUncertain where a later `up` has
     to settle it, Unreachable for a new machine that ended while starting (it is removed then), BudgetRefused where a
     budget does not admit it, or the offer that is tried after one without capacity.
@@ -94,6 +95,7 @@ def launch(
         check_may(session, Ownership(prepared.name or "", prepared.plan.request.owner), "start")
     else:
         claim_owner(session, prepared.plan.request.owner)
+    confirm = cache(confirm)  # an interrupted launch, and then the one after it, would each ask
     _sync_if_old(session, prepared)
     if session.is_locked(prepared.lock):
         session.report("another cloudgpu is busy with the same request; waiting for it")

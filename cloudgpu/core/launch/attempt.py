@@ -211,6 +211,8 @@ def launched_machine(machines: Sequence[Machine], key: str | None, fingerprint: 
         if machine.cluster is not None and machine.launch_failed:
             continue  # it was ended again, as not all of its cluster could be launched
         if machine.terminated_at is not None and not can_be_restored(machine):
+            if any(_is_living_node(other, machine.cluster) for other in machines):
+                continue
             raise InvalidRequest(
                 f"The machine of --key {key} ended at {minute_text(machine.terminated_at)}; "
                 "a key can launch only one machine.",
@@ -230,6 +232,16 @@ def launched_machine(machines: Sequence[Machine], key: str | None, fingerprint: 
             )
         return machine if _exists_or_restorable(machine) else None
     return None
+
+
+def _is_living_node(machine: Machine, cluster: ClusterNode | None) -> bool:
+    """Say whether a machine exists and is a node of this cluster, named by any of its nodes."""
+    return (
+        cluster is not None
+        and machine.cluster is not None
+        and machine.cluster.id == cluster.id
+        and _exists_or_restorable(machine)
+    )
 
 
 def launch_key(machine: Machine) -> str:

@@ -203,6 +203,16 @@ def test_a_key_launches_one_cluster_and_no_other_request_has_it(lab):
         up(lab, nodes=2, key="sweep", name="other")
 
 
+def test_a_key_finds_its_cluster_though_a_node_of_it_has_ended(lab):
+    first, second = up(lab, nodes=2, key="sweep").nodes
+    terminate_one(lab.session, first, why="test")
+    again = up(lab, nodes=2, key="sweep")
+    assert ([node.id for node in again.nodes], again.already_existed) == ([second.id], True)
+    terminate_one(lab.session, second, why="test")
+    with pytest.raises(InvalidRequest, match="a key can launch only one machine"):
+        up(lab, nodes=2, key="sweep")
+
+
 def test_a_key_that_another_request_has_taken_since_the_plan_launches_nothing(lab):
     prepared = lab.prepare(nodes=3, engine="none", name="other", key="mine")
     up(lab, nodes=2, key="mine")

@@ -334,6 +334,16 @@ def test_a_living_machine_is_returned_though_a_killed_new_one_is_unsettled(lab):
     assert len(lab.machines()) == 1
 
 
+def test_a_launch_is_agreed_to_once_where_a_killed_one_turns_out_to_have_made_nothing(lab):
+    first = lab.up().machine
+    lost(lab, new=True)
+    prepared, asked = lab.prepare(), []
+    lab.cloud.terminate(first.provider_id)
+    lab.cloud.fail_next("launch", NoCapacity("none left"))
+    again = launch(lab.session, prepared, wait=False, confirm=lambda: asked.append("launch it"))
+    assert (again.already_existed, len(lab.machines()), asked) == (False, 1, ["launch it"])
+
+
 def test_what_an_interrupted_launch_made_gets_the_lease_that_was_agreed_to_last(lab):
     lost(lab, lease=timedelta(hours=70))
     row = lab.up(lease=timedelta(hours=1), renew_until=timedelta(hours=1)).machine
