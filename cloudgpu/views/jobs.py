@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.shares import tariff_cost
-from cloudgpu.core.jobs.steps import is_retained, retained_until
-from cloudgpu.core.jobs.waiting import waits_until
+from cloudgpu.core.jobs.waiting import is_retained, retained_until, waits_until
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import iso
 

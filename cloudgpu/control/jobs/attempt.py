@@ -36,7 +36,14 @@ from cloudgpu.core.model.buckets import bucket_address
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import lock_name
-from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, NoCapacity, Unreachable
+from cloudgpu.errors import (
+    CloudgpuError,
+    InvalidRequest,
+    LedgerUnavailable,
+    NoCapacity,
+    ProviderUnavailable,
+    Unreachable,
+)
 
 # How long the command of a job that moves has to end by itself, before its machine is ended.
 END_TIMEOUT = timedelta(seconds=30)
@@ -106,15 +113,15 @@ def find_launched_machine(session: Session, job: Job, attempt: Attempt) -> Machi
 def check_before_launch(session: Session, job: Job, attempt: Attempt, check: Callable[[], object]) -> None:
     """Raise what `check` does, where this computer could not begin a job and would launch a machine for it.
 
-    A launch that was interrupted is settled first: where it made all machines, no other launch is sent. Raises as
-    `settle_launch`.
+    `check` raises InvalidRequest or ProviderUnavailable. A launch that was interrupted is settled first: where it made
+    all machines, no other launch is sent. Raises as `settle_launch`.
     """
     if job.cancel is not None or attempt.key is None:
         return
     try:
         check()
-    except InvalidRequest as error:
-        what_is_missing = error
+    except (InvalidRequest, ProviderUnavailable) as error:
+        what_is_missing: CloudgpuError = error
     else:
         return
     machine = find_launched_machine(session, job, attempt)
@@ -180,11 +187,15 @@ def start_command(
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:
-        is_connection_lost = isinstance(error, Unreachable) and not isinstance(error.__cause__, RequestRefused)
-        if is_first_try and not is_connection_lost:
+        if is_first_try and not is_connection_lost(error):
             why = " ".join(filter(None, (error.message, error.next)))
             append(job_waits(job.id, len(job.attempts), why, session.clock(), "start"))
         raise
+
+
+def is_connection_lost(error: CloudgpuError) -> bool:
+    """Say whether a start failed for want of a connection, and not because its machine, or this computer, cannot."""
+    return isinstance(error, Unreachable) and not isinstance(error.__cause__, RequestRefused)
 
 
 def _send_and_begin(

@@ -14,9 +14,11 @@ from typing import Self
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.control.access.reach import open_connection
+from cloudgpu.control.cost.cost import job_spent
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs import remote_results
-from cloudgpu.control.jobs.attempt import has_files, packed_files_of, settle_launch
+from cloudgpu.control.jobs.attempt import has_files, may_have_launched, packed_files_of, settle_launch
+from cloudgpu.control.jobs.buckets.data import check_data_readable
 from cloudgpu.control.jobs.buckets.results import job_bucket
 from cloudgpu.control.jobs.deadline.choice import choice_of, recording_saved_work
 from cloudgpu.control.jobs.inputs.env_file import missing_secrets, secret_values
@@ -31,7 +33,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.deadline import MarketChoice, stored_work
 from cloudgpu.core.jobs.job import Attempt, Job, State
 from cloudgpu.core.jobs.remote_state import RemoteState
-from cloudgpu.core.jobs.steps import Step
+from cloudgpu.core.jobs.steps import ObservedState, Step, has_failed
 from cloudgpu.core.jobs.stored import StoredResults
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
@@ -55,6 +57,7 @@ class JobObserver:
     fetch_failed: bool = False  # whether a fetch of the results has just failed
     results: StoredResults | None = None  # those that are complete in the job's bucket
     ledger_completed: bool = False  # whether the ledger has all events of the job that this computer has
+    start_failed: bool = False  # whether its machine could not begin it just now
     sold_out: bool = False  # whether its stopped machine could not be started now, for want of capacity or quota
     has_files: bool = False  # whether this computer could begin the job on another machine
     # When the last upload was made of which the ledger knows the work: seconds since 1970 by the machine's clock.
@@ -78,6 +81,38 @@ class JobObserver:
             self.connection.close()
         self.connection = self.connected_machine_id = None
 
+    def _observed_state(self, job: Job) -> ObservedState:
+        """Return what is known of a job now; the machine of its open attempt is asked, if that runs."""
+        machine = self._machine(job)
+        silence_reason = None
+        is_open = job.outcome is None and job.attempt is not None  # its command is not known to be over
+        if machine is not None and machine.state == "running" and self.remote is None and is_open:
+            try:
+                self.remote = self.remote_job(job, machine).state()
+            except CloudgpuError as error:  # after any error, nothing is known of what runs there
+                self.close()
+                machine, silence_reason = self._refresh_machine(job, machine), error.message
+        if machine is not None and machine.state in ("pending", "unknown"):
+            machine = self._refresh_machine(job, machine)
+            silence_reason = silence_reason or f"{machine.name} is {machine.state}"
+        other_nodes, doubt_reason = self._other_nodes(job, machine)
+        self.results, unread_reason = remote_results.find_stored_results(self.session, job, machine)
+        return ObservedState(
+            machine,
+            remote=self.remote,
+            why_silent=silence_reason,
+            spent=None if job.spec["max_cost"] is None else job_spent(self.session, job),
+            fetch_failed=self.fetch_failed,
+            start_failed=self.start_failed,
+            sold_out=self.sold_out,
+            stored=self.results,
+            why_bucket_unread=unread_reason,
+            choice=self._placement_choice(job, machine),
+            launch_was_sent=may_have_launched(self.session, job),
+            other_nodes=other_nodes,
+            why_node_doubtful=doubt_reason,
+        )
+
     def _placement_choice(self, job: Job, machine: Machine | None) -> MarketChoice | None:
         """Return where a job with a deadline is to run now; None for another one, and for one that is over.
 
@@ -90,10 +125,22 @@ class JobObserver:
         if not self.has_files and machine is not None and self.remote is None:
             return None
         choice = choice_of(self.session, job, machine, self.remote, directory_of(self.session, job))
-        if not self.has_files:
+        leaves = machine is not None and job.attempt is not None and choice.mode != job.attempt.market
+        if not self.has_files or ((leaves or choice.moves) and not self._is_data_readable(job)):
             return None
         only_waits = machine is None and choice.mode == "wait"
         return choice if only_waits or not missing_secrets(job.spec, self.environ) else None
+
+    def _is_data_readable(self, job: Job) -> bool:
+        """Say whether this computer can read a job's data in buckets; report why not."""
+        try:
+            check_data_readable(self.session, job)
+        except LedgerUnavailable:
+            raise
+        except ProviderUnavailable as error:
+            self.session.report(f"{job.name}: it stays on its machine. {error.message}")
+            return False
+        return True
 
     def _check_can_begin(self, job: Job) -> None:
         """Raise InvalidRequest on a computer that lacks the files of a job or its secrets: it could not begin it.
@@ -135,20 +182,15 @@ class JobObserver:
         now, remote = self.session.clock(), self.remote
         if not nodes or job.outcome is not None or job.attempt is None:
             return nodes, None
-        command_exit = None if remote is None else remote.exit
-        has_failed = (
-            command_exit is not None
-            and command_exit.reason == "exited"
-            and bool(command_exit.status or command_exit.signal)
-        )
+        is_failure = has_failed(remote)
         if (
             remote is None
-            or has_failed
+            or is_failure
             or self.nodes_queried_at is None
             or now - self.nodes_queried_at >= NODE_QUERY_EVERY
         ):
             nodes, self.nodes_queried_at = refresh_nodes(self.session, nodes), now
-        silent_name = silent_node_name(self.session, nodes) if has_failed else None
+        silent_name = silent_node_name(self.session, nodes) if is_failure else None
         self.node_silent_since = None if silent_name is None else self.node_silent_since or now
         if silent_name is None or self.node_silent_since is None or now - self.node_silent_since >= LOST_AFTER:
             return nodes, None

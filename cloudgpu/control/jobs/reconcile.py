@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cloudgpu.access.computer import hostname
-from cloudgpu.control.cost.cost import job_spent
 from cloudgpu.control.jobs import ending, remote_results
 from cloudgpu.control.jobs.attempt import (
     check_before_launch,
     find_launched_machine,
+    is_connection_lost,
     launch_attempt,
     market_of,
-    may_have_launched,
     replacement_event,
     request_end_before_move,
     retry_market,
     start_command,
 )
+from cloudgpu.control.jobs.buckets.data import check_data_readable
 from cloudgpu.control.jobs.deadline.choice import noticed_at
 from cloudgpu.control.jobs.notices import show_end, update_machine_alert, update_stall_alert
 from cloudgpu.control.jobs.observer import JobObserver
@@ -43,7 +43,7 @@ from cloudgpu.core.events import job_events
 from cloudgpu.core.jobs.job import Attempt, Job, State
 from cloudgpu.core.jobs.reconcile_result import REQUEUE_LATER, REQUEUE_SOON, ReconcileResult, waiting_text
 from cloudgpu.core.jobs.remote_state import Phase
-from cloudgpu.core.jobs.steps import JobAction, ObservedState, Step, next_step, no_machine
+from cloudgpu.core.jobs.steps import JobAction, Step, is_stopped, next_step, no_machine
 from cloudgpu.core.jobs.waiting import gives_up
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
@@ -84,7 +84,7 @@ class JobReconciler(JobObserver):
             return ReconcileResult(job_by_id(self.session, self.id), "Another process manages this job.", REQUEUE_SOON)
 
     def _reconcile(self) -> ReconcileResult:
-        self.remote, self.fetch_failed, self.sold_out = None, False, False
+        self.remote, self.fetch_failed, self.start_failed, self.sold_out = None, False, False, False
         if not self.ledger_completed:
             restore_missing_events(self.session, self.id)
             self.ledger_completed = True
@@ -97,40 +97,6 @@ class JobReconciler(JobObserver):
         return ReconcileResult(
             job, internal_error(f"the job makes no progress after {MAX_STEPS} steps").message, REQUEUE_LATER
         )
-
-    # -- observing
-
-    def _observed_state(self, job: Job) -> ObservedState:
-        machine = self._machine(job)
-        silence_reason = None
-        is_open = job.outcome is None and job.attempt is not None  # its command is not known to be over
-        if machine is not None and machine.state == "running" and self.remote is None and is_open:
-            try:
-                self.remote = self.remote_job(job, machine).state()
-            except CloudgpuError as error:  # after any error, nothing is known of what runs there
-                self.close()
-                machine, silence_reason = self._refresh_machine(job, machine), error.message
-        if machine is not None and machine.state in ("pending", "unknown"):
-            machine = self._refresh_machine(job, machine)
-            silence_reason = silence_reason or f"{machine.name} is {machine.state}"
-        other_nodes, doubt_reason = self._other_nodes(job, machine)
-        self.results, unread_reason = remote_results.find_stored_results(self.session, job, machine)
-        return ObservedState(
-            machine,
-            remote=self.remote,
-            why_silent=silence_reason,
-            spent=None if job.spec["max_cost"] is None else job_spent(self.session, job),
-            fetch_failed=self.fetch_failed,
-            sold_out=self.sold_out,
-            stored=self.results,
-            why_bucket_unread=unread_reason,
-            choice=self._placement_choice(job, machine),
-            launch_was_sent=may_have_launched(self.session, job),
-            other_nodes=other_nodes,
-            why_node_doubtful=doubt_reason,
-        )
-
-    # -- executing steps
 
     def _execute(self, job: Job, step: Step) -> ReconcileResult | None:
         """Execute a step; return what the job waits for then, None where the next step can be taken at once."""
@@ -163,7 +129,7 @@ class JobReconciler(JobObserver):
     def _execute_schedule(self, job: Job, step: Step) -> None:
         """Record the next attempt: with a new launch key, or on the last one's machine where that is still there."""
         last_machine = self._machine(job)
-        runs_on = last_machine is not None and last_machine.terminated_at is None and not _is_stopped(last_machine)
+        runs_on = last_machine is not None and last_machine.terminated_at is None and not is_stopped(last_machine)
         if not runs_on:  # the start on one that runs is tried for an hour, then that machine ends
             self._check_can_begin(job)
         if job.attempt is not None:  # nothing was launched for it, and it is to run elsewhere by now
@@ -202,6 +168,7 @@ class JobReconciler(JobObserver):
         try:
             # The attempt may have been scheduled on another computer.
             check_before_launch(self.session, job, attempt, lambda: self._check_can_begin(job))
+            check_before_launch(self.session, job, attempt, lambda: check_data_readable(self.session, job))
         except InvalidRequest as error:
             return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
         machine = launch_attempt(self.session, job, attempt)
@@ -264,7 +231,14 @@ class JobReconciler(JobObserver):
         """Begin the command on its machine, if this computer has the job's secrets; else wait for one that has."""
         self._clear_secret_alert(job)
         remote = self.remote_job(job, self._require_machine(job))
-        self.remote = start_command(self.session, job, remote, lambda: self._secret_values(job), self._append)
+        try:
+            self.remote = start_command(self.session, job, remote, lambda: self._secret_values(job), self._append)
+        except LedgerUnavailable:
+            raise
+        except CloudgpuError as error:
+            self.start_failed = not is_connection_lost(error)
+            if next_step(job, self._observed_state(job), self.session.clock()).action is not JobAction.END:
+                raise
         return None
 
     def _execute_watch(self, job: Job, _step: Step) -> ReconcileResult | None:
@@ -442,7 +416,3 @@ class JobReconciler(JobObserver):
     def _execute_observe(self, job: Job, _step: Step) -> ReconcileResult:
         """Wait for a run of the reaper to query the machine."""
         return ReconcileResult(job, "Its machine has not been queried yet.", REQUEUE_SOON)
-
-
-def _is_stopped(machine: Machine) -> bool:
-    return machine.parked or machine.state in ("stopped", "deallocated")

@@ -15,7 +15,7 @@ from cloudgpu.core.jobs.deadline import MAX_RETRY_S, RETRY_S, MarketChoice
 from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job, JobMove, State
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
 from cloudgpu.core.jobs.stored import StoredResults
-from cloudgpu.core.jobs.waiting import CAPACITY_WAIT, gives_up, void_launches, waits_until
+from cloudgpu.core.jobs.waiting import CAPACITY_WAIT, gives_up, is_retained, retained_until, void_launches, waits_until
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.spot.situation import Mode
 from cloudgpu.core.values.money import Money
@@ -68,12 +68,12 @@ class ObservedState:
 
     `machine` is that of the open attempt, None if none is known to exist. `remote` is what the machine itself reported,
     None if it was not queried; `why_silent` says why it did not answer. `spent` is what the job's machines have cost.
-    `fetch_failed`: a fetch of its results has just failed. `sold_out`: its stopped machine could not be started just
-    now, for want of capacity or quota. `stored` are the results of the latest attempt that are complete in the job's
-    bucket; `why_bucket_unread` says why the bucket cannot be read. `choice` is the market for a job with a deadline;
-    None for any other job. `launch_was_sent`: a launch for its open attempt may have made a machine. `other_nodes` are
-    the other nodes of a gang, of which `machine` is node 0; `why_node_doubtful` says which of them does not answer,
-    though its provider reports it.
+    `fetch_failed`: a fetch of its results has just failed; `start_failed`: its machine could just not begin it.
+    `sold_out`: its stopped machine could not be started just now, for want of capacity or quota. `stored` are the
+    results of the latest attempt that are complete in the job's bucket; `why_bucket_unread` says why the bucket cannot
+    be read. `choice` is the market for a job with a deadline; None for any other job. `launch_was_sent`: a launch for
+    its open attempt may have made a machine. `other_nodes` are the other nodes of a gang, of which `machine` is node 0;
+    `why_node_doubtful` says which of them does not answer, though its provider reports it.
     """
 
     machine: Machine | None
@@ -81,6 +81,7 @@ class ObservedState:
     why_silent: str | None = None
     spent: Money | None = None
     fetch_failed: bool = False
+    start_failed: bool = False
     sold_out: bool = False
     stored: StoredResults | None = None
     why_bucket_unread: str | None = None
@@ -176,7 +177,7 @@ def _with_a_machine(job: Job, attempt: Attempt, machine: Machine, state: Observe
 
 
 def _on_a_machine(job: Job, attempt: Attempt, machine: Machine, state: ObservedState, now: datetime) -> Step:
-    stopped = _is_stopped(machine)
+    stopped = is_stopped(machine)
     if stopped or machine.terminated_at is not None or machine.state == "terminated":
         known = _by_its_bucket(job, attempt, state)
         if stopped:
@@ -291,7 +292,8 @@ def _by_remote_state(job: Job, attempt: Attempt, remote: RemoteState, state: Obs
     if remote.phase is Phase.EXITED and remote.exit is not None:
         return _exited(job, remote.exit)
     if remote.phase is Phase.ABSENT and attempt.began_at is None:
-        return _cancelled(job) or _move(job, attempt, state.choice) or _start(job, attempt, now)
+        ended = _cancelled(job) or _over_cost(job, state.spent, JobAction.END)
+        return ended or _move(job, attempt, state.choice) or _start(job, attempt, state, now)
     if remote.phase in (Phase.LOST, Phase.ABSENT):  # it existed before: its disk was replaced, for example
         return _cancelled(job) or _lost(job)
     if job.cancel is not None:
@@ -299,9 +301,9 @@ def _by_remote_state(job: Job, attempt: Attempt, remote: RemoteState, state: Obs
     return _over_cost(job, state.spent, JobAction.CANCEL) or _move(job, attempt, state.choice) or Step(JobAction.WATCH)
 
 
-def _start(job: Job, attempt: Attempt, now: datetime) -> Step:
-    """Return that an attempt is begun; one that its machine could not begin for so long is given up."""
-    if attempt.stuck is None or not gives_up(job, now):
+def _start(job: Job, attempt: Attempt, state: ObservedState, now: datetime) -> Step:
+    """Return that an attempt is begun; after too long, one whose last try failed is given up."""
+    if attempt.stuck is None or not state.start_failed or not gives_up(job, now):
         return Step(JobAction.START)
     since = duration_text(waits_until(job, now) - attempt.stuck[0])
     return Step(JobAction.END, f"it could not be begun for {since}: {attempt.stuck[1]}", State.SETUP_FAILED)
@@ -342,7 +344,7 @@ def _without_a_node(job: Job, machine: Machine, state: ObservedState) -> Step | 
     lost = _lost_node(machine, state)
     if lost is not None:
         return _cancelled(job) or _machine_gone(job, lost)
-    if state.why_node_doubtful is not None and _failed(state.remote):
+    if state.why_node_doubtful is not None and has_failed(state.remote):
         return _cancelled(job) or Step(JobAction.WAIT, state.why_node_doubtful)
     return None
 
@@ -354,20 +356,21 @@ def _lost_node(machine: Machine, state: ObservedState) -> Machine | None:
     may have been ended because of it.
     """
     nodes = (machine, *state.other_nodes)
-    over = state.remote is not None and state.remote.exit is not None and not _failed(state.remote)
-    if not state.other_nodes or over or all(map(_is_stopped, nodes)):
+    over = state.remote is not None and state.remote.exit is not None and not has_failed(state.remote)
+    if not state.other_nodes or over or all(map(is_stopped, nodes)):
         return None
     lost = [
-        node for node in nodes if _is_stopped(node) or node.terminated_at is not None or node.state in _ENDING_STATES
+        node for node in nodes if is_stopped(node) or node.terminated_at is not None or node.state in _ENDING_STATES
     ]
     return min(lost, key=_ended_by_hand, default=None)
 
 
-def _is_stopped(machine: Machine) -> bool:
+def is_stopped(machine: Machine) -> bool:
+    """Say whether a machine is stopped, or parked."""
     return machine.state in ("stopped", "deallocated") or machine.parked
 
 
-def _failed(remote: RemoteState | None) -> bool:
+def has_failed(remote: RemoteState | None) -> bool:
     """Say whether a command ended by itself, and not well."""
     ended = None if remote is None else remote.exit
     return ended is not None and ended.reason == "exited" and bool(ended.status or ended.signal)
@@ -436,13 +439,3 @@ def _had_a_command(job: Job) -> bool:
     if job.attempts and job.attempts[-1].stuck is not None and job.attempts[-1].began_at is None:
         return False  # results of earlier attempts were fetched already
     return any(attempt.began_at is not None for attempt in job.attempts) or job.outcome is State.SETUP_FAILED
-
-
-def is_retained(job: Job) -> bool:
-    """Say whether the machine of this job, which is over, is kept for inspection."""
-    return job.spec["keep_s"] > 0 and job.outcome in (State.FAILED, State.SETUP_FAILED, State.TIMED_OUT, State.LOST)
-
-
-def retained_until(job: Job) -> datetime:
-    """Return until when a failed job's machine is kept: `--keep` from its end, or from its request before that."""
-    return (job.ended_at or job.requested_at) + timedelta(seconds=job.spec["keep_s"])

@@ -1,11 +1,11 @@
-"""Decides how long a job waits for a machine, and for a machine that cannot begin it. Pure."""
+"""Decides how long a job waits for a machine that it needs, or that cannot begin it, and how long one is kept. Pure."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 from itertools import takewhile
 
-from cloudgpu.core.jobs.job import Attempt, Job
+from cloudgpu.core.jobs.job import Attempt, Job, State
 from cloudgpu.core.values.times import from_iso
 
 CAPACITY_WAIT = timedelta(hours=24)  # for which a job waits for a machine, also for a restart
@@ -35,3 +35,13 @@ def gives_up(job: Job, now: datetime) -> bool:
 def void_launches(job: Job) -> list[Attempt]:
     """Return the last attempts whose launches made no machine, the newest first."""
     return list(takewhile(lambda one: one.nothing_made, (one for one in reversed(job.attempts) if one.ended_at)))
+
+
+def is_retained(job: Job) -> bool:
+    """Say whether the machine of this job, which is over, is kept for inspection."""
+    return job.spec["keep_s"] > 0 and job.outcome in (State.FAILED, State.SETUP_FAILED, State.TIMED_OUT, State.LOST)
+
+
+def retained_until(job: Job) -> datetime:
+    """Return until when a failed job's machine is kept: `--keep` from its end, or from its request before that."""
+    return (job.ended_at or job.requested_at) + timedelta(seconds=job.spec["keep_s"])

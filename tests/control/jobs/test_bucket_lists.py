@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.access.jobs.remote import RemoteJob
+from cloudgpu.control.alerts.alerts import deliver
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.jobs.attempt import _restore
 from cloudgpu.control.jobs.buckets.data import data_transfers
@@ -25,6 +26,7 @@ from cloudgpu.core.jobs.stored import read_results
 from cloudgpu.errors import AuthFailed, ProviderUnavailable, Unreachable
 from tests.clouds.aws.s3 import s3, server
 from tests.control.jobs.test_buckets import TO, in_bucket, put
+from tests.control.jobs.test_capacity import carry
 from tests.control.jobs.test_without_a_command import Reached, asked, connection, desk, running
 
 __all__ = ["connection", "desk", "s3", "server"]
@@ -172,6 +174,48 @@ def test_data_is_fetched_as_the_content_that_was_listed(lab, s3):
     put(s3, **{"set/rows.csv": "3,4\n"})
     (other,) = data_transfers(lab.session, job).downloads
     assert (other.name != one.name, other.etag != one.etag) == (True, True)
+
+
+def test_no_machine_is_launched_for_data_that_this_computer_cannot_read(lab, s3):
+    put(s3, **{"set/rows.csv": "1,2\n"})
+    job, machine = running(lab, data=["s3://lab/set:in"])
+    lab.later(minutes=5)
+    lab.cloud.terminate(machine.provider_id)
+    sync_all(lab.session)
+    s3.delete_object(Bucket="lab", Key="set/rows.csv")
+    for _ in range(2):
+        found = carry(lab, job)
+        assert "The data of fox cannot be read from here: s3://lab/set holds nothing." in found.error.message
+        assert (found.job.is_open, lab.machines()) == (True, [])
+    assert "fox waits for a machine" in deliver(lab.session, []).active[0]
+    lab.later(hours=25)
+    assert carry(lab, job).job.state is State.LOST
+    assert lab.machines() == []
+
+
+def test_a_machine_is_launched_once_the_data_can_be_read_again(lab, s3):
+    put(s3, **{"set/rows.csv": "1,2\n"})
+    job, machine = running(lab, data=["s3://lab/set:in"])
+    lab.cloud.terminate(machine.provider_id)
+    lab.later(minutes=5)
+    sync_all(lab.session)
+    s3.delete_object(Bucket="lab", Key="set/rows.csv")
+    carry(lab, job)
+    put(s3, **{"set/rows.csv": "1,2\n"})
+    carry(lab, job)
+    assert [row.name for row in lab.session.ledger.machines()] == ["fox", "fox-2"]
+    assert deliver(lab.session, []).active == ()
+
+
+def test_a_job_stays_on_its_machine_while_its_data_could_not_be_read_for_another_one(lab, s3):
+    put(s3, **{"set/rows.csv": "1,2\n"})
+    late = {"deadline": "8h", "work": "1h", "spot_policy": "on-demand"}
+    job, machine = running(lab, market="spot", up={"spot": True}, data=["s3://lab/set:in"], **late)
+    job = job_by_id(lab.session, job.id)
+    with JobReconciler(lab.session, job.id, {}) as carrier:
+        assert carrier._placement_choice(job, machine).mode == "on_demand"
+        s3.delete_object(Bucket="lab", Key="set/rows.csv")
+        assert carrier._placement_choice(job, machine) is None
 
 
 def test_the_work_that_the_bucket_of_a_taken_machine_holds_is_noted(lab, s3):

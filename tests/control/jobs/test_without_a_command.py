@@ -374,6 +374,25 @@ def test_a_job_that_waited_for_its_secret_is_begun_by_a_computer_that_has_it(des
     assert deliver(lab.session, []).active == ()
 
 
+def test_a_job_that_could_not_be_begun_is_tried_once_more_by_a_watcher_that_slept_for_hours(desk, tmp_path, connection):
+    lab = desk("")
+    words = {"gpu": "v100", "policy": "default", "name": "fox", "secret": ["HF_TOKEN"]}
+    request = parse_run(workdir=tmp_path / "work", argv=["true"], environ={"HF_TOKEN": "x"}, **words)
+    job = record_request(lab.session, plan_run(lab.session, request, {"HF_TOKEN": "x"}))
+    machine = lab.up(name="fox", policy="default").machine
+    placed = lines.job_placed(job.id, 1, lab.clock(), key=machine.key, machine=None)
+    lab.session.ledger.append([placed, lines.job_machine(job.id, 1, machine.id, lab.clock())])
+    sync_all(lab.session)
+    with Reached(connection, lab, job) as carrier:
+        assert "HF_TOKEN" in carrier.reconcile().why
+        lab.later(hours=3)
+        carrier.environ = {"HF_TOKEN": "x"}
+        found = carrier.reconcile()
+        assert (found.error, found.job.outcome) == (None, None)
+        assert carrier.remote.phase is not RemotePhase.ABSENT
+        carrier.remote_job(job, machine).cancel("cancelled", grace_s=0)
+
+
 @pytest.mark.parametrize("is_placed", [False, True])
 @pytest.mark.parametrize("lacks", ["HF_TOKEN", "job.env"])
 def test_a_computer_without_a_jobs_secrets_launches_no_machine_for_it(guarded, lacks, is_placed):

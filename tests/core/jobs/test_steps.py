@@ -220,6 +220,14 @@ def test_a_job_that_has_cost_its_most_is_ended_also_where_its_machine_does_not_a
     assert (world.job.outcome, world.now - START < timedelta(minutes=15)) == (State.OVER_COST, True)
 
 
+def test_a_job_that_has_cost_its_most_is_not_begun_on_the_machine_that_it_has():
+    world = World(spec(max_cost=Money.usd(2).nanos))
+    until(world, JobAction.LAUNCH)
+    world.spent = Money.usd(2)
+    until(world, JobAction.CLOSE)
+    assert (world.job.outcome, world.begun, len(world.ended_machines)) == (State.OVER_COST, [], 1)
+
+
 def test_a_job_that_has_cost_its_most_gets_no_further_machine():
     world = begun(World(spec(max_cost=Money.usd(2).nanos)))
     world.vanishes()

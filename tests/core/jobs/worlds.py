@@ -108,7 +108,7 @@ class World:
             remote = self.remotes.get(job.attempts[-1].number, RemoteState(Phase.ABSENT, self.now.timestamp()))
         elif there is not None:
             silent = "it does not answer"
-        return ObservedState(there, remote, silent, self.spent, self.unfetched, self.sold_out)
+        return ObservedState(there, remote, silent, self.spent, fetch_failed=self.unfetched, sold_out=self.sold_out)
 
     def step(self, *, killed=False):
         """Do one step of a watcher; `killed`: it dies when the step is done and not written down."""

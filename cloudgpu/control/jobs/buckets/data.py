@@ -12,7 +12,7 @@ from cloudgpu.core.jobs.transfers import Download, PlacedData, Transfers
 from cloudgpu.core.model.buckets import CLOUD_NAMES, BucketAddress, BucketObject, bucket_address
 from cloudgpu.core.model.machine import is_on_prem
 from cloudgpu.core.values.money import Money
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.providers.attached_costs import egress_rate
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.buckets import Bucket, open_bucket
@@ -87,6 +87,21 @@ def _list_sources(
         if address is not None:
             bucket = open_bucket(address, bucket_settings_of(session, address, launch_options))
             yield record, address, bucket, list_objects(bucket, address)
+
+
+def check_data_readable(session: Session, job: Job) -> None:
+    """Raise ProviderUnavailable where a job's data in buckets cannot be read from here: elsewhere, or later, it may be.
+
+    So no machine is launched that could not get its data, and no machine ends for another one.
+    """
+    try:
+        for _ in _list_sources(session, job.spec["data"], job.spec["launch"]):
+            pass
+    except LedgerUnavailable:
+        raise
+    except CloudgpuError as error:
+        message = f"The data of {job.name} cannot be read from here: {error.message}"
+        raise ProviderUnavailable(message, field="--data", value=error.value, next=error.next) from error
 
 
 def data_transfers(session: Session, job: Job) -> Transfers:
