@@ -14,6 +14,7 @@ CloudgpuError                    1   a defect in cloudgpu: report it
 |   |-- RateLimited              8   wait `retry_after` seconds
 |   |-- AnswerTimeout            8   no answer in time: handle the others, and try again later
 |   |-- NotReachableHere         8   its account is not configured here: use a home (CLOUDGPU_HOME) that has it
+|   |-- LockBusy                 8   another command is at work on it: wait until it has ended, and try again
 |   |-- LaunchUncertain          8   make the same call again: it first resolves this attempt
 |   `-- LedgerUnavailable        8   restore access to the ledger, as `next` says, or try again later
 |       `-- LedgerDenied         6   the database refuses this user: have the role granted that `next` names
@@ -187,6 +188,12 @@ class NotReachableHere(ProviderUnavailable):
 
     kind = "not_reachable_here"
     retryable = False
+
+
+class LockBusy(ProviderUnavailable):
+    """Another cloudgpu command is doing the same, or something at the same machine: nothing was done here."""
+
+    kind = "busy"
 
 
 class LaunchUncertain(ProviderUnavailable):

@@ -16,7 +16,7 @@ from cloudgpu.control.alerts.channels import Outcome, label_of, send
 from cloudgpu.core.alerts.findings import SUBJECT, month_due, month_name, receivers_with_report, whole_month
 from cloudgpu.core.events.general_events import report_sent
 from cloudgpu.core.values.times import from_iso, iso
-from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.errors import InvalidRequest, LockBusy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,12 +92,8 @@ def send_monthly(session: Session) -> str:
     try:
         with session.lock(LOCK, wait=False):
             return _send_last_month(session)
-    except LedgerUnavailable:
-        raise
-    except ProviderUnavailable as error:
-        if error.field == "lock":
-            return ""
-        raise
+    except LockBusy:
+        return ""
 
 
 def _send_last_month(session: Session) -> str:

@@ -52,6 +52,7 @@ from cloudgpu.errors import (
     CloudgpuError,
     InvalidRequest,
     LedgerUnavailable,
+    LockBusy,
     NoCapacity,
     ProviderUnavailable,
     QuotaExceeded,
@@ -76,11 +77,7 @@ class JobReconciler(JobObserver):
         try:
             with self.session.lock(f"job-{self.id}", wait=False):
                 return self._reconcile()
-        except LedgerUnavailable:
-            raise
-        except ProviderUnavailable as error:
-            if error.field != "lock":
-                raise
+        except LockBusy:
             return ReconcileResult(job_by_id(self.session, self.id), "Another process manages this job.", REQUEUE_SOON)
 
     def _reconcile(self) -> ReconcileResult:

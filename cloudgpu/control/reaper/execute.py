@@ -37,6 +37,7 @@ from cloudgpu.errors import (
     CloudgpuError,
     InvalidRequest,
     LedgerUnavailable,
+    LockBusy,
     ProviderUnavailable,
     internal_error,
 )
@@ -198,7 +199,7 @@ def _with_retry(session: Session, end: Callable[[], Machine]) -> Machine:
     except LedgerUnavailable:
         raise
     except ProviderUnavailable as error:
-        if error.field == "lock" or isinstance(error, AnswerTimeout):
+        if isinstance(error, AnswerTimeout | LockBusy):
             raise
     session.pause(RETRY_AFTER_S)
     return end()

@@ -37,7 +37,7 @@ from cloudgpu.core.reaper.result import EndItem, NotEnded, Outcome, busy, lock_o
 from cloudgpu.core.reaper.seen import to_ask, with_last_use_at_provider, with_machine, with_provider_fault, with_report
 from cloudgpu.core.resources import retention as retention_rules
 from cloudgpu.core.values.times import from_iso
-from cloudgpu.errors import AnswerTimeout, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.errors import AnswerTimeout, LockBusy
 
 if TYPE_CHECKING:
     from cloudgpu.config.policies.chosen import ChosenPolicy
@@ -315,9 +315,7 @@ def lock_each(session: Session, items: Sequence[EndItem]) -> Iterator[tuple[list
 def _try_lock(session: Session, name: str, locks: ExitStack) -> bool:
     try:
         locks.enter_context(session.lock(name, wait=False))
-    except LedgerUnavailable:
-        raise
-    except ProviderUnavailable:
+    except LockBusy:
         return False
     return True
 

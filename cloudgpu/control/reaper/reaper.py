@@ -62,7 +62,7 @@ from cloudgpu.core.reaper.result import EndedItem, NotEnded, Outcome, ReaperRun
 from cloudgpu.core.resources.orphan import Cleanup, CleanupOptions
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
-from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, LockBusy
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
 
@@ -151,9 +151,7 @@ def _reap(session: Session, options: ReapOptions, started_at: datetime) -> Reape
         stack.enter_context(session.for_the_lab())
         try:
             stack.enter_context(session.lock(REAPER_LOCK, wait=False))
-        except LedgerUnavailable:
-            raise
-        except ProviderUnavailable as busy_error:
+        except LockBusy as busy_error:
             return ReaperRun(started_at, busy=busy_error.message)
         try:
             return _decide_and_execute(session, options, started_at)

@@ -14,7 +14,7 @@ from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.identity import unanswered_text
 from cloudgpu.core.reaper.result import ReaperRun
-from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
+from cloudgpu.errors import LockBusy
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 
 REAPER_LOCK = "reaper"  # held by every run: from cron, by hand, or here
@@ -129,12 +129,8 @@ def reap_once(session: Session, every: timedelta, request: RequestedRun | None =
             raise
         is_sweep = False  # without the lock: the disk is full
         run = reap(session, ReapOptions(cron=True, interval=every))
-    except LedgerUnavailable:
-        raise
-    except ProviderUnavailable as error:
-        if error.field == "lock":
-            return ""
-        raise
+    except LockBusy:
+        return ""
     run = run.without_remote_accounts()
     # `busy`: another process was making a run. `is_quiet`: nothing was done, and nothing is wrong.
     return "" if run.busy or (run.is_quiet and not is_sweep) else summary(run)

@@ -204,7 +204,7 @@ class SessionBase:
     def lock(self, name: str, *, wait: bool | float) -> Iterator[None]:
         """Hold the lock `name` alone, among this home's processes and among all clients of a shared ledger.
 
-        Each waits for ever (True), not at all, or so many seconds. Raises ProviderUnavailable when somebody else
+        Each waits for ever (True), not at all, or so many seconds. Raises LockBusy when somebody else
         holds it to the end, LedgerUnavailable when no lock can be made, LedgerMoved where the ledger is not in use.
         """
         self.ledger.check_in_use()  # before anything is sent: it could not be recorded

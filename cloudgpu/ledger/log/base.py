@@ -214,7 +214,7 @@ class Ledger(View, Protocol):
         """Hold the lock `name` exclusively among this ledger's clients on all computers, while this process lives.
 
         `ledger.log.files` does so for the processes of one home; `Session.lock` takes both. Waits
-        for ever (True), not at all, or so many seconds; raises ProviderUnavailable when another holds it to the end.
+        for ever (True), not at all, or so many seconds; raises LockBusy when another holds it to the end.
         """
         ...
 

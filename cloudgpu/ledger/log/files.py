@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.errors import InvalidRequest, LedgerUnavailable, LockBusy
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 
 PRIVATE_FILE = 0o600
@@ -197,7 +197,7 @@ def lock(directory: Path, name: str, *, wait: bool | float, ledger_id: str = "")
 
     `ledger_id` tells locks of one name apart in a directory that several ledgers share.
 
-    Raises ProviderUnavailable if another process still holds it then, LedgerUnavailable if no lock can be made.
+    Raises LockBusy if another process still holds it then, LedgerUnavailable if no lock can be made.
     """
     path = _lock_path(directory, name, ledger_id)
     deadline = None if wait is True else time.monotonic() + max(float(wait), _MIN_WAIT_S)
@@ -313,11 +313,11 @@ def close_locked(handle: int) -> None:
     os.close(handle)
 
 
-def _in_use_error(path: Path, name: str, waited: float) -> ProviderUnavailable:
+def _in_use_error(path: Path, name: str, waited: float) -> LockBusy:
     holder = ""
     with suppress(OSError, ValueError):
         holder = f" (process {int(path.read_text())})"
-    return ProviderUnavailable(
+    return LockBusy(
         f"Another cloudgpu command{holder} is at work on {name!r}; waited {waited:g} seconds.",
         field="lock",
         value=str(path),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
+from cloudgpu.errors import LedgerUnavailable, LockBusy
 from cloudgpu.ledger.postgresql.address import Address
 from cloudgpu.ledger.postgresql.connection import connect_to_ledger
 from cloudgpu.ledger.postgresql.errors import translated
@@ -32,7 +32,7 @@ _HOLDER = f"SELECT application_name FROM pg_stat_activity WHERE pid IN (SELECT p
 def lock(address: Address, name: str, wait: bool | float) -> Iterator[Connection[Any]]:  # noqa: FBT001
     """Hold the lock `name` exclusively, on the yielded connection; wait for ever (True), not at all, or seconds.
 
-    Raises ProviderUnavailable when another client holds it to the end, LedgerUnavailable without the database.
+    Raises LockBusy when another client holds it to the end, LedgerUnavailable without the database.
     """
     with translated(address):
         raw, schema, _ = connect_to_ledger(address)
@@ -104,10 +104,10 @@ def _in_use_error(
     key: int,
     name: str,
     wait: bool | float,  # noqa: FBT001
-) -> ProviderUnavailable:
+) -> LockBusy:
     with translated(address):
         (holder,) = raw.execute(_HOLDER, {"key": key}).fetchone() or ("",)
-    return ProviderUnavailable(
+    return LockBusy(
         f"Another cloudgpu command{f' ({holder})' if holder else ''} is at work on {name!r}; waited {float(wait):g} "
         "seconds.",
         field="lock",
