@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.clusters.engine import remove_engine_from_owned
 from cloudgpu.control.clusters.power import end_all
-from cloudgpu.control.clusters.together import worst_of
+from cloudgpu.control.clusters.together import call_for_each, worst_of
 from cloudgpu.control.inventory.listing import sync_reported
 from cloudgpu.control.jobs.slurm.events import record_external_jobs
 from cloudgpu.control.lifecycle.lifecycle import Termination, terminate_with_resources
-from cloudgpu.control.session.parallel import call_for_each
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.model.identity import AccountElsewhere, QueriedAccount, Unanswered, account_text
 from cloudgpu.core.model.machine import Machine, command_name, may_run_text, node_of

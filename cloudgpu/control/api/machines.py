@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from cloudgpu.control.api.namespace import Namespace
+from cloudgpu.control.clusters.together import call_for_each
 from cloudgpu.control.inputs.launch_request import (
     UpOptions,
     check_reason,
@@ -19,7 +20,6 @@ from cloudgpu.control.inputs.launch_request import (
     parse_request,
 )
 from cloudgpu.control.inventory.listing import build_cluster_document, build_machine_document, list_machines
-from cloudgpu.control.session.parallel import call_for_each
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InvalidRequest

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.ssh import network_speed
 from cloudgpu.catalog.read import network_of
 from cloudgpu.control.access.reach import connected_to
+from cloudgpu.control.inputs.launch_request import check_count
 from cloudgpu.core.clusters.layout import engine_paths
 from cloudgpu.core.clusters.members import members
 from cloudgpu.core.clusters.scaling import NETWORK_EFFICIENCY
@@ -60,13 +61,7 @@ def bench_network(
     Raises InvalidRequest for machines whose traffic would be billed or that lack the tool, Unreachable if they do not
     reach each other.
     """
-    if not 1 <= seconds <= MAX_DURATION_S:
-        raise InvalidRequest(
-            f"{seconds} is not a number of seconds from 1 to {MAX_DURATION_S}.",
-            field="--seconds",
-            value=str(seconds),
-            next="For example --seconds 5",
-        )
+    check_count("--seconds", seconds, 1, MAX_DURATION_S)
     if nominal_gbit is not None and not 0 < nominal_gbit <= MAX_GBIT:
         raise InvalidRequest(
             f"{nominal_gbit:g} is not a network from above 0 to {MAX_GBIT:,} Gbit/s.",

@@ -11,13 +11,11 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
-from itertools import filterfalse
 from typing import NamedTuple, TypeVar
 
 from cloudgpu.access.slurm.node import ALL_ADDRESSES, EngineNode
-from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.control.access.reach import open_connection
-from cloudgpu.control.session.parallel import call_for_each
+from cloudgpu.control.clusters.together import call_for_each, errors_in, workers_first
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.conf import Node, files_of, listens_narrowly, plan_digest
 from cloudgpu.core.clusters.fit import INSTALL, besides_login_user, check_fit, check_people
@@ -109,24 +107,14 @@ def remove_engine(session: Session, machines: Sequence[Machine]) -> None:
 
     That deletes the records of jobs on node 0. An error at one machine does not stop the others; the first is raised.
     """
-    if not machines:
-        return
-    cluster, ordered = cluster_id(machines[0]), in_order(machines)
-    errors: list[CloudgpuError] = []
-
-    def remove(machine: Machine) -> None:
-        try:
-            with EngineNode(_connect(session, machine), cluster, node_of(machine)) as node:
-                node.remove()
-        except CloudgpuError as error:
-            errors.append(error)
-
-    with Pool(MAX_PARALLEL, "nodes") as pool:
-        list(pool.map(remove, filter(node_of, ordered)))
-    for head in filterfalse(node_of, ordered):
-        remove(head)
+    errors = errors_in(workers_first(session, in_order(machines), _remove_from_node))
     if errors:
         raise errors[0]
+
+
+def _remove_from_node(session: Session, machine: Machine) -> None:
+    with _engine_node(session, machine) as node:
+        node.remove()
 
 
 def remove_engine_from_owned(session: Session, machines: Sequence[Machine]) -> None:
@@ -141,32 +129,27 @@ def remove_engine_from_owned(session: Session, machines: Sequence[Machine]) -> N
 
 def read_engine_state(session: Session, machines: Sequence[Machine]) -> SlurmState:
     """Return the state of a cluster's engine, as node 0 reports it. Raises Unreachable if node 0 cannot be reached."""
-    head = in_order(machines)[0]
-    with EngineNode(open_connection(session, head), cluster_id(head), node_of(head)) as node:
+    with _engine_node(session, in_order(machines)[0]) as node:
         return node.state()
+
+
+def _engine_node(session: Session, machine: Machine) -> EngineNode:
+    """Return the engine on a machine, connected."""
+    return EngineNode(open_connection(session, machine), cluster_id(machine), node_of(machine))
 
 
 @contextmanager
 def _connected_nodes(session: Session, machines: Sequence[Machine]) -> Iterator[_ConnectedNodes]:
     """Yield the nodes, connected; their connections are closed afterwards."""
-    ordered = in_order(machines)
-    cluster = cluster_id(ordered[0])
     with ExitStack() as stack:
 
-        def enter(machine: Machine) -> EngineNode:
-            node = EngineNode(_connect(session, machine), cluster, node_of(machine))
+        def enter(own_session: Session, machine: Machine) -> EngineNode:
+            node = _engine_node(own_session, machine)
             stack.callback(node.close)
             return node
 
-        with Pool(MAX_PARALLEL, "nodes") as pool:
-            nodes = tuple(pool.map(enter, ordered))
-        yield _ConnectedNodes(cluster, nodes)
-
-
-def _connect(session: Session, machine: Machine) -> Connection:
-    """Return a connection, opened in a session of this thread."""
-    with session.for_thread() as thread_session:
-        return open_connection(thread_session, machine)
+        nodes = tuple(call_for_each(session, enter, in_order(machines), MAX_PARALLEL, "nodes"))
+        yield _ConnectedNodes(cluster_id(machines[0]), nodes)
 
 
 def _read_node_facts(session: Session, connected: _ConnectedNodes, people: Sequence[str]) -> list[NodeFacts]:

@@ -1,4 +1,4 @@
-"""Runs an operation on all nodes of a cluster in parallel; an error at one node does not stop the others."""
+"""Runs an operation on several machines in parallel, mostly all nodes of a cluster: an error at one stops no other."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from cloudgpu.control.outage.outage import continue_without_ledger, unrecorded_error, without_ledger
-from cloudgpu.control.session.parallel import call_for_each
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import cluster_id, in_order
 from cloudgpu.core.model.machine import Machine, command_name, may_run_text, node_of
 from cloudgpu.errors import CloudgpuError, StopUnproved
 from cloudgpu.ledger.log.storage_errors import LedgerAway
+from cloudgpu.parallel import Pool
 
 T = TypeVar("T")
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 NodeCall = Callable[[Session, Machine], T]
 MAX_PARALLEL = 16
 
@@ -63,6 +65,25 @@ def _call_or_error(call: NodeCall[T], session: Session, machine: Machine) -> T |
             value=machine.name,
             next=f"Run: cloudgpu down {command_name(machine)}, and report this.",
         )
+
+
+def call_for_each(
+    session: Session, call: Callable[[Session, Item], Answer], items: Sequence[Item], max_parallel: int, what: str = ""
+) -> list[Answer]:
+    """Return what `call` returns for each item, in their order; `max_parallel` at a time, each in its own session.
+
+    A single item needs no thread, and no session of its own. `what` names the items in the plural. Raises the first
+    error.
+    """
+    if len(items) < 2:  # noqa: PLR2004
+        return [call(session, item) for item in items]
+
+    def call_in_own_session(item: Item) -> Answer:
+        with session.for_thread() as thread_session:
+            return call(thread_session, item)
+
+    with Pool(max_parallel, what) as pool:
+        return list(pool.map(call_in_own_session, items))
 
 
 def workers_first(session: Session, machines: Sequence[Machine], call: NodeCall[T]) -> list[T | CloudgpuError]:

@@ -394,6 +394,18 @@ def _parse_nodes(nodes: int | str) -> int:
     )
 
 
+def check_count(option: str, value: int, minimum: int, maximum: int) -> int:
+    """Return the whole number of an option; raise InvalidRequest for one that is not from `minimum` to `maximum`."""
+    if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum:
+        return value
+    raise InvalidRequest(
+        f"{option} {value} is not a whole number from {minimum} to {maximum:,}.",
+        field=option,
+        value=str(value),
+        next=f"For example {option} {max(minimum, min(5, maximum))}",
+    )
+
+
 def _parse_choice(option: str, text: str, choices: tuple[str, ...]) -> str:
     if text in choices:
         return text

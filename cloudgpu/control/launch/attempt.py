@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from cloudgpu.access.ssh.client_files import HostKey, client_key, new_host_key
 from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, parts_for_offer
 from cloudgpu.control.budgets.admission import admit, append_if_admitted, check_credit, read_credit
+from cloudgpu.control.clusters.together import reload_machines
 from cloudgpu.control.inventory.settle import NOT_LAUNCHED, send_saved_call, wait_for_cleanup
 from cloudgpu.control.inventory.shared import delete_unused_shared
 from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded, end_unrecorded_launch
@@ -248,9 +249,9 @@ def _send_each(
             try:
                 instance = send_saved_call(session, provider, attempt, deadline=deadline, closing_errors=closing_errors)
             except closing_errors as error:
-                name, launched_ids = attempt.request.name, [machine.id for machine in launched]
+                name = attempt.request.name
                 _close_attempts(session, attempts[node + 1 :], "void", f"{name} was refused, so it was not sent")
-                end_nodes(session, launched_ids, f"{name} could not be launched: {error.message}")
+                end_nodes(session, launched, f"{name} could not be launched: {error.message}")
                 _delete_unused_resources(session, attempt)
                 raise
             launched.append(recorded[attempt.machine]._replace(provider_id=instance.id))
@@ -344,16 +345,15 @@ def _delete_unused_resources(session: Session, attempt: Attempt) -> None:
         delete_unused_shared(session, machine)
 
 
-def end_nodes(session: Session, machine_ids: Sequence[str], why: str) -> None:
-    """End the machines of an incomplete cluster, by their ids. The caller holds the launch lock.
+def end_nodes(session: Session, machines: Sequence[Machine], why: str) -> None:
+    """End those machines of an incomplete cluster that exist, by the ledger. The caller holds the launch lock.
 
     All are tried. Raises the first error where one could not be ended: then nothing else is launched, and the next run
     of the reaper ends it.
     """
     failures: list[CloudgpuError] = []
-    for machine_id in reversed(machine_ids):
-        machine = session.ledger.machine(machine_id)
-        if machine is None or machine.terminated_at is not None:
+    for machine in reversed(reload_machines(session, machines)):
+        if machine.terminated_at is not None:
             continue
         try:
             end_locked(session, machine, why=why, launch_failed=True)

@@ -5,7 +5,6 @@ Where a machine of this request exists already, also how the request differs fro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -120,15 +119,12 @@ def build_plan_document(session: Session, prepared: PreparedLaunch) -> PlannedUp
 def budgets_document(session: Session, prepared: PreparedLaunch) -> list[BudgetFit]:
     """Return how the plan fits each budget that covers it; nothing where nothing would be launched."""
     admission = admission_request(session, prepared)
-    return [] if admission is None else verdict_documents(admission.admission().verdicts, prepared.override)
-
-
-def verdict_documents(verdicts: Sequence[BudgetVerdict], override: str | None = None) -> list[BudgetFit]:
-    """Return verdicts as documents, each with its tightest period; `override` overrides those that allow it."""
-    return [_verdict_document(verdict, override) for verdict in verdicts]
+    verdicts = () if admission is None else admission.admission().verdicts
+    return [_verdict_document(verdict, prepared.override) for verdict in verdicts]
 
 
 def _verdict_document(verdict: BudgetVerdict, override: str | None) -> BudgetFit:
+    """Return a verdict as a document, with its tightest period; `override` overrides one that allows it."""
     tightest, budget = verdict.tightest, verdict.budget
     return {
         "name": budget.name,

@@ -49,7 +49,7 @@ def find_or_settle_node(
         return _complete_or_end(session, prepared, machines, deadline, is_in_plan), False
     never_made = [machine for machine in machines if machine.launch_status in ("refused", "void")]
     if existing and never_made:
-        _end_machines(session, existing, f"{never_made[0].name} was never launched")
+        end_nodes(session, existing, f"{never_made[0].name} was never launched")
         return None, False
     if prepared.new:  # a complete cluster stays, and another one is launched
         return None, False
@@ -97,7 +97,7 @@ def _complete_or_end(
             send_all(session, provider, attempts, deadline=deadline, closing_errors=(NoCapacity,))
         except NoCapacity as error:  # that proves that nothing was launched: the next offer is tried
             session.report(f"{machines[0].zone}: {error.message}")
-            _end_machines(session, [machine for machine in machines if machine.launch_status == "made"], error.message)
+            end_nodes(session, [machine for machine in machines if machine.launch_status == "made"], error.message)
             return None
     else:
         for machine in machines:
@@ -107,7 +107,7 @@ def _complete_or_end(
     made = [machine for machine in current if machine.terminated_at is None and machine.launch_status == "made"]
     if len(made) == not_none(machines[0].cluster).nodes:
         return made[0]
-    _end_machines(session, made, "its launch was interrupted, and not all of its cluster was made")
+    end_nodes(session, made, "its launch was interrupted, and not all of its cluster was made")
     return None
 
 
@@ -125,7 +125,3 @@ def _attempts_to_send(session: Session, machines: Sequence[Machine]) -> list[Att
     is_complete = len(machines) == not_none(machines[0].cluster).nodes and not session.ledger_away and can_repeat
     saved_attempts = [attempt for attempt in attempts if attempt is not None]
     return saved_attempts if is_complete and len(saved_attempts) == len(to_send) else []
-
-
-def _end_machines(session: Session, machines: Sequence[Machine], why: str) -> None:
-    end_nodes(session, [machine.id for machine in machines if machine.terminated_at is None], why)

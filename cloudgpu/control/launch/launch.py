@@ -113,7 +113,7 @@ def launch(
             except ProviderUnavailable as error:
                 error.next = RESOLVE_FIRST_REMEDY if prepared.new else error.next
                 raise
-        nodes: Sequence[Machine] = living_nodes(session, machine)
+        nodes: Sequence[Machine] = (machine,) if machine.cluster is None else living_nodes(session, machine)
         if already_existed and all(node.state in UP_STATES for node in nodes):
             withdraw_requests(session, nodes)
         abort_text = launched_text(machine)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Lock
 
-from cloudgpu.control.clusters.together import run_on_machines
+from cloudgpu.control.clusters.together import call_for_each, run_on_machines
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.stop_proof import error_text
 from cloudgpu.control.lifecycle import lifecycle
@@ -26,7 +26,6 @@ from cloudgpu.control.reaper.observe import (
     split_by_current_record,
 )
 from cloudgpu.control.resources.named import remove_named
-from cloudgpu.control.session.parallel import call_for_each
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, node_of
 from cloudgpu.core.policies.policy import ReaperAction, Rule
@@ -85,6 +84,8 @@ def _run_parallel(
     session: Session, calls: Sequence[Callable[[Session], Outcome]], *, max_parallel: int | None = None
 ) -> Outcome:
     """Return the outcome of all these calls, each in a thread with its own ledger; a single call in this thread."""
+    if len(calls) == 1:
+        return calls[0](session)
     outcome = Outcome()
     for result in call_for_each(
         session, lambda own_session, call: call(own_session), calls, max_parallel or len(calls)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inputs.launch_request import parse_optional_duration
+from cloudgpu.control.inputs.launch_request import check_count, parse_optional_duration
 from cloudgpu.control.spot.history import history
 from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.spot.policies import POLICIES
@@ -68,8 +68,8 @@ def spot_backtest_document(
     InvalidRequest for a wrong option or trace, and where there is no history.
     """
     job, policies = simulated_job(options), policy_factories(options.policies)
-    _check_count("--starts", options.starts, 1, MAX_STARTS)
-    _check_count("--seed", options.seed, 0, 2**63)
+    check_count("--starts", options.starts, 1, MAX_STARTS)
+    check_count("--seed", options.seed, 0, 2**63)
     traces = read_traces(options.traces) if options.traces else _ledger_traces(open_session())
     results = replay.backtest(
         traces, job, policies, starts=options.starts, seed=options.seed, together=options.together, progress=progress
@@ -206,13 +206,3 @@ def _price(value: float | None, field: str, default: float) -> float:
             f"{field} {value:g} is not a price per hour.", field=field, value=f"{value:g}", next=remedy
         )
     return float(value)
-
-
-def _check_count(field: str, value: int, minimum: int, maximum: int) -> None:
-    if not minimum <= value <= maximum:
-        raise InvalidRequest(
-            f"{field} {value} is not a whole number from {minimum} to {maximum:,}.",
-            field=field,
-            value=str(value),
-            next=f"For example {field} {max(minimum, 20)}",
-        )

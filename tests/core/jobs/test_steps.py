@@ -57,6 +57,8 @@ def test_a_machine_that_cannot_begin_a_job_is_tried_so_long_and_then_ended_witho
     world.now += timedelta(hours=hours, seconds=-1)
     assert next_step(world.job, world.seen(world.job), world.now).action is JobAction.START
     world.now += timedelta(seconds=1)
+    assert next_step(world.job, world.seen(world.job), world.now).action is JobAction.START, "a last try"
+    world.unbegun = True
     end = world.step()
     assert (end.action, end.outcome) == (JobAction.END, State.SETUP_FAILED)
     assert end.why == f"it could not be begun for {text}: The disk of fox is full."

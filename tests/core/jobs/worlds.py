@@ -77,6 +77,7 @@ class World:
     now: datetime = START
     drafts: list = field(default_factory=list)
     unfetched: bool = False  # a fetch has just failed
+    unbegun: bool = False  # its machine could just not begin it
     machines: dict = field(default_factory=dict)  # by id
     remotes: dict = field(default_factory=dict)  # by attempt number
     begun: list = field(default_factory=list)  # (attempt, machine)
@@ -108,7 +109,15 @@ class World:
             remote = self.remotes.get(job.attempts[-1].number, RemoteState(Phase.ABSENT, self.now.timestamp()))
         elif there is not None:
             silent = "it does not answer"
-        return ObservedState(there, remote, silent, self.spent, fetch_failed=self.unfetched, sold_out=self.sold_out)
+        return ObservedState(
+            there,
+            remote,
+            silent,
+            self.spent,
+            fetch_failed=self.unfetched,
+            start_failed=self.unbegun,
+            sold_out=self.sold_out,
+        )
 
     def step(self, *, killed=False):
         """Do one step of a watcher; `killed`: it dies when the step is done and not written down."""

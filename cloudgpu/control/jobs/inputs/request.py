@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Unpack
 
 from cloudgpu.config.files.user_files import parse_finite_number, shown
-from cloudgpu.control.inputs.launch_request import UpOptions, parse_optional_duration, parse_request, validate_request
+from cloudgpu.control.inputs.launch_request import (
+    UpOptions,
+    check_count,
+    parse_optional_duration,
+    parse_request,
+    validate_request,
+)
 from cloudgpu.control.jobs.inputs.command import check_command
 from cloudgpu.control.jobs.inputs.data import parse_data, parse_results_to, volume_for, workdir_path
 from cloudgpu.control.jobs.inputs.deadline import DeadlineRequest, parse_deadline
@@ -163,8 +169,8 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
         timeout=parse_optional_duration(options.get("timeout"), "--timeout"),
         max_cost=_parse_max_cost(options.get("max_cost")),
         stall=parse_optional_duration(options.get("stall"), "--stall"),
-        retries=_parse_count(options.get("retries", 0), "--retries"),
-        restarts=_parse_count(options.get("restarts", DEFAULT_RESTARTS), "--restarts"),
+        retries=check_count("--retries", options.get("retries", 0), 0, MAX_TRIES),
+        restarts=check_count("--restarts", options.get("restarts", DEFAULT_RESTARTS), 0, MAX_TRIES),
         keep=parse_optional_duration(options.get("keep"), "--keep") or timedelta(0),
         results_wait=parse_optional_duration(options.get("results_wait"), "--results-wait") or DEFAULT_RESULTS_WAIT,
         deadline=parse_deadline(
@@ -392,17 +398,6 @@ def _parse_max_cost(value: Decimal | str | float | None) -> Money | None:
         field="--max-cost",
         value=shown(str(value)),
         next="For example --max-cost 20",
-    )
-
-
-def _parse_count(value: int, option: str) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TRIES:
-        return value
-    raise InvalidRequest(
-        f"{option} {value} is not a whole number from 0 to {MAX_TRIES}.",
-        field=option,
-        value=str(value),
-        next=f"For example {option} 2",
     )
 
 
