@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, cast
 from cloudgpu.access.computer import hostname
 from cloudgpu.access.jobs.remote_attempt import output_sizes_at
 from cloudgpu.control.access.reach import connected_to
-from cloudgpu.control.jobs.store import directory_of, job_by_id, log_file, print_output, times_file
+from cloudgpu.control.jobs.store import directory_of, job_by_id, log_file, print_output
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Unreachable, WrongHostKey
 
@@ -62,7 +62,7 @@ def print_copies(
         has_copy = log_file(directory, attempt.number, "out").exists()
         any_copy = any_copy or has_copy
         is_over = since is not None and attempt.ended_at is not None and attempt.ended_at < since
-        is_over = is_over and not times_file(directory, attempt.number).exists()  # which tells it exactly
+        is_over = is_over and not log_file(directory, attempt.number, "times").exists()  # which tells it exactly
         if has_copy and not is_over and (before is None or attempt.number < before):
             _print_attempt(session, job, attempt.number, out, err, since=since)
     if is_required and not any_copy:
@@ -85,7 +85,7 @@ def _print_attempt(
     """
     directory = directory_of(session, job)
     if since is not None:
-        times = times_file(directory, number)
+        times = log_file(directory, number, "times")
         if not times.exists() and log_file(directory, number, "out").exists():
             session.report("This copy does not say when each line was written: all of it is shown.")
         out_start, err_start = output_sizes_at(times, since.timestamp())

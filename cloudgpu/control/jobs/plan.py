@@ -41,6 +41,7 @@ from cloudgpu.core.launch.trust import check_exposure
 from cloudgpu.core.model.machine import Machine, is_on_prem, not_none
 from cloudgpu.core.model.offers import DEFAULT_TRUST, MachineConfiguration, Market, TrafficPrices
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import seconds_text
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.attached_costs import egress_rate
 from cloudgpu.providers.buckets import open_results_bucket
@@ -225,9 +226,9 @@ def _launch_options(session: Session, request: RunRequest) -> UpOptions:
     if request.timeout is not None and "renew_until" not in request.launch:
         lifetime = request.timeout + SETUP_TIME + request.results_wait
         options = {
-            "lease": _duration_text(min(lifetime, MAX_LEASE)),
+            "lease": seconds_text(min(lifetime, MAX_LEASE)),
             **options,
-            "renew_until": _duration_text(lifetime),
+            "renew_until": seconds_text(lifetime),
         }
     return options
 
@@ -255,12 +256,7 @@ def lifetime_within_cost(prepared: PreparedLaunch, limit: Money) -> tuple[str, s
         return None
     minutes = plan.request.renew_s * max(0, limit.nanos) // cost.nanos // 60
     lifetime = timedelta(minutes=max(1, minutes)) + COST_GRACE
-    return _duration_text(min(timedelta(seconds=plan.request.lease_s), lifetime)), _duration_text(lifetime)
-
-
-def _duration_text(duration: timedelta) -> str:
-    """Return a duration as an option's text."""
-    return f"{duration // timedelta(seconds=1)}s"
+    return seconds_text(min(timedelta(seconds=plan.request.lease_s), lifetime)), seconds_text(lifetime)
 
 
 def _job_spec(

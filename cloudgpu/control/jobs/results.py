@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.computer import hostname
 from cloudgpu.access.files import explain_os_errors, write_atomically
 from cloudgpu.access.jobs.copies import explain_disk_errors, measure_copies
-from cloudgpu.control.jobs.store import directory_of, log_file, record_measured, record_sync, times_file
+from cloudgpu.control.jobs.store import directory_of, log_file, record_measured, record_sync
 from cloudgpu.core.jobs.notice import MeasuredCopies
 from cloudgpu.errors import InvalidRequest
 
@@ -48,7 +48,7 @@ def fetch_output(remote: RemoteJob, directory: Path) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with out.open("ab") as to_out, err.open("ab") as to_err:
             remote.tail(to_out, to_err, out_from=to_out.tell(), err_from=to_err.tell())
-        with times_file(directory, remote.attempt).open("ab") as to_times:
+        with log_file(directory, remote.attempt, "times").open("ab") as to_times:
             while to_times.write(remote.output_times(to_times.tell())) >= FULL_CHUNK:
                 pass
     except OSError as error:

@@ -94,7 +94,10 @@ def directory_of(session: Session, job: Job) -> Path:
 
 
 def log_file(directory: Path, attempt: int, stream: str) -> Path:
-    """Return where the output (`out` or `err`) of an attempt is copied to; it stays when the job is over."""
+    """Return where the output of an attempt is copied to (`out`, `err`; `times`: an index of when it was written).
+
+    It stays when the job is over.
+    """
     return directory / f"{stream}-{attempt}"
 
 
@@ -110,11 +113,6 @@ def print_output(
             files[index].flush()
             ends[index] = source.tell()
     return ends[0], ends[1]
-
-
-def times_file(directory: Path, attempt: int) -> Path:
-    """Return where the index of when the output of an attempt was written is copied to; it stays with the output."""
-    return directory / f"times-{attempt}"
 
 
 def last_sync(directory: Path) -> float | None:

@@ -89,8 +89,7 @@ def launch(
     budget does not admit it, or the offer that is tried after one without capacity.
     """
     session.check_launchable()
-    if prepared.override is not None:
-        check_override(session, prepared.override)
+    check_override(session, prepared.override)
     if prepared.is_restore:
         check_may(session, Ownership(prepared.name or "", prepared.plan.request.owner), "start")
     else:

@@ -246,9 +246,8 @@ def _execute_decisions(session: Session, evaluation: _Evaluation, run: ReaperRun
         }
         record_decisions(session, outcome.redecided, latest)
         warned += send_warnings(session, outcome.redecided, {})
-    overdue = find_overdue(session, evaluation.snapshot.foreign) if evaluation.snapshot.foreign else []
-    if overdue:
-        outcome.add(stop_overdue(session, overdue))
+    if evaluation.snapshot.foreign:
+        outcome.add(stop_overdue(session, find_overdue(session, evaluation.snapshot.foreign)))
     return replace(
         run,
         decisions=outcome.latest(run.decisions),

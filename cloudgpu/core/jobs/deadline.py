@@ -26,7 +26,7 @@ from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.spot.known_availability import SAME_TRY_H, resolve_wait, retry_after_h
 from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Policy, State, situation_of
-from cloudgpu.core.values.times import duration_text, from_iso
+from cloudgpu.core.values.times import duration_text, from_iso, seconds_text
 
 if TYPE_CHECKING:
     from cloudgpu.core.events.job_events import DeadlineRecord
@@ -381,11 +381,7 @@ def lifetime_options(time_left: timedelta, results_wait: timedelta) -> dict[str,
     A running job renews its lease.
     """
     longest = time_left + RENEW_AFTER + results_wait
-    return {"lease": _option_text(min(longest, LEASE)), "renew_until": _option_text(longest)}
-
-
-def _option_text(duration: timedelta) -> str:
-    return f"{duration // timedelta(seconds=1)}s"
+    return {"lease": seconds_text(min(longest, LEASE)), "renew_until": seconds_text(longest)}
 
 
 def last_upload_s(job: Job) -> float:

@@ -75,6 +75,11 @@ def parse_duration(text: str) -> timedelta:
     return timedelta(seconds=seconds)
 
 
+def seconds_text(duration: timedelta) -> str:
+    """Return a duration in whole seconds, as `parse_duration` reads it: `5400s`."""
+    return f"{duration // timedelta(seconds=1)}s"
+
+
 def duration_text(duration: timedelta | float) -> str:
     """Return a duration for people, two units at most: `3d 4h`, `8h`, `12m 5s`, `0s`."""
     seconds = int(duration.total_seconds() if isinstance(duration, timedelta) else duration)

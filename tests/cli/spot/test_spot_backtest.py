@@ -145,9 +145,9 @@ WRONG = [
     Case("--price-spot 0", "--price-spot", "0 is not a price per hour", "--price-spot 0.92"),
     Case("--price-on-demand nan", "--price-on-demand", "nan is not a price per hour", "for example"),
     Case("--price-spot cheap", "--price-spot", "cheap", ""),
-    Case("--starts 0", "--starts", "--starts 0 is not a whole number from 1 to 10,000", "--starts 20"),
+    Case("--starts 0", "--starts", "--starts 0 is not a whole number from 1 to 10,000", "--starts 5"),
     Case("--starts many", "--starts", "many", ""),
-    Case("--seed -1", "--seed", "--seed -1 is not a whole number from 0", "--seed 20"),
+    Case("--seed -1", "--seed", "--seed -1 is not a whole number from 0", "--seed 5"),
 ]
 
 

@@ -10,6 +10,7 @@ from cloudgpu.config.files.user_files import shown
 from cloudgpu.control.inputs.launch_request import parse_future_moment, parse_optional_duration
 from cloudgpu.core.jobs.deadline import Margins, least_time_s
 from cloudgpu.core.jobs.stored import volume_of
+from cloudgpu.core.launch.plan import duration_cost
 from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import unknown_word
@@ -147,7 +148,7 @@ def _deadline_too_short_error(
     shortest = timedelta(minutes=-(-least_time_s(work.total_seconds(), margins) // 60))
     start_time = shortest - work
     least_with_spot = _option_text(shortest + timedelta(minutes=-(-(margins.changeover_s + margins.start_s) // 60)))
-    cost = "" if on_demand is None else f" (about {_cost_of_duration(on_demand, shortest).text(2)})"
+    cost = "" if on_demand is None else f" (about {duration_cost(on_demand, shortest).text(2)})"
     return InvalidRequest(
         f"--work {duration_text(work)} does not fit --deadline {duration_text(time_left)}: a machine takes up to "
         f"{duration_text(start_time)} to begin.",
@@ -156,10 +157,6 @@ def _deadline_too_short_error(
         next=f"The least is --deadline {_option_text(shortest)}, all of it on demand{cost}. "
         f"From --deadline {least_with_spot} on, spot can be used, which is cheaper.",
     )
-
-
-def _cost_of_duration(per_hour: Money, duration: timedelta) -> Money:
-    return Money(per_hour.nanos * (duration // timedelta(seconds=1)) // 3600)
 
 
 def _option_text(at: timedelta | datetime | str) -> str:

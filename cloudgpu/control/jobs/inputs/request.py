@@ -29,6 +29,7 @@ from cloudgpu.core.events.job_events import DataRecord
 from cloudgpu.core.launch.trust import check_exposure, parse_trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, generated_name, tag_value
+from cloudgpu.core.values.times import seconds_text
 from cloudgpu.core.values.typed import MAX_USD_PER_HOUR, check_keywords
 from cloudgpu.errors import InvalidRequest
 
@@ -238,7 +239,7 @@ def _launch_options(options: RunOptions) -> dict[str, str | bool]:
 def _as_text_or_flag(value: object) -> str | bool:
     """Return an option's value as text, or as a flag."""
     if isinstance(value, timedelta):
-        return f"{value.total_seconds():.0f}s"
+        return seconds_text(value)
     return value if isinstance(value, bool) else str(value)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.control.clusters.engine import remove_engine_from_owned
@@ -22,7 +22,7 @@ from cloudgpu.core.events.job_events import job_gang_refused, job_machine
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job
 from cloudgpu.core.launch.attempt import launch_key
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Machine, by_cluster
 from cloudgpu.errors import CloudgpuError
 
 ANSWER_TIMEOUT_S = 3.0  # for the SSH connection that tells whether a node answers
@@ -40,17 +40,15 @@ def head_node_of(session: Session, key: str, nodes: int) -> Machine | None:
 
     An incomplete gang, which was ended again because the rest was refused, does not count.
     """
-    gangs: dict[str, list[Machine]] = {}
-    for gang_id, machine in _made_nodes(session, key):
-        gangs.setdefault(gang_id, []).append(machine)
-    possible_gangs = [members for members in gangs.values() if len(members) == nodes or _any_living(members)]
-    return in_order(next(filter(_any_living, possible_gangs), possible_gangs[-1]))[0] if possible_gangs else None
+    gangs = by_cluster(_made_nodes(session, key)).values()
+    possible_gangs = [members for members in gangs if len(members) == nodes or _any_living(members)]
+    return next(filter(_any_living, possible_gangs), possible_gangs[-1])[0] if possible_gangs else None
 
 
-def _made_nodes(session: Session, key: str) -> list[tuple[str, Machine]]:
-    """Return the machines that launches of gangs with this key made, or may have made, each after its gang's id."""
+def _made_nodes(session: Session, key: str) -> list[Machine]:
+    """Return the machines that launches of gangs with this key made, or may have made."""
     return [
-        (machine.cluster_node.id, machine)
+        machine
         for machine in session.ledger.machines()
         if machine.cluster_node is not None and launch_key(machine) == key and machine.launch_status not in NOTHING_MADE
     ]
@@ -63,14 +61,10 @@ def ended_nodes_events(session: Session, job: Job, attempt: Attempt, now: dateti
     """
     if job.gang_size == 1 or attempt.key is None:
         return []
-    made_nodes = [(gang_id, machine) for gang_id, machine in _made_nodes(session, attempt.key) if machine.provider_id]
-    sizes = Counter(gang_id for gang_id, _ in made_nodes)
-    ended_nodes = [
-        machine
-        for gang_id, machine in made_nodes
-        if sizes[gang_id] != job.gang_size and machine.terminated_at is not None
-    ]
-    unrecorded_ids = [machine.id for machine in in_order(ended_nodes) if machine.id not in attempt.refused]
+    gangs = by_cluster(machine for machine in _made_nodes(session, attempt.key) if machine.provider_id).values()
+    incomplete = chain.from_iterable(members for members in gangs if len(members) != job.gang_size)
+    ended_nodes = in_order(machine for machine in incomplete if machine.terminated_at is not None)
+    unrecorded_ids = [machine.id for machine in ended_nodes if machine.id not in attempt.refused]
     return [job_gang_refused(job.id, attempt.number, unrecorded_ids, now)] if unrecorded_ids else []
 
 
