@@ -37,6 +37,7 @@ from cloudgpu.core.jobs.steps import ObservedState, Step, has_failed
 from cloudgpu.core.jobs.stored import StoredResults
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.providers.shared.calls import result_or_error
 
 NODE_QUERY_EVERY = timedelta(seconds=30)  # between two questions about the other nodes of a gang
 PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is written to the ledger
@@ -126,21 +127,12 @@ class JobObserver:
             return None
         choice = choice_of(self.session, job, machine, self.remote, directory_of(self.session, job))
         leaves = machine is not None and job.attempt is not None and choice.mode != job.attempt.market
-        if not self.has_files or ((leaves or choice.moves) and not self._is_data_readable(job)):
+        if not self.has_files:
+            return None
+        if (leaves or choice.moves) and result_or_error(check_data_readable, self.session, job) is not None:
             return None
         only_waits = machine is None and choice.mode == "wait"
         return choice if only_waits or not missing_secrets(job.spec, self.environ) else None
-
-    def _is_data_readable(self, job: Job) -> bool:
-        """Say whether this computer can read a job's data in buckets; report why not."""
-        try:
-            check_data_readable(self.session, job)
-        except LedgerUnavailable:
-            raise
-        except ProviderUnavailable as error:
-            self.session.report(f"{job.name}: it stays on its machine. {error.message}")
-            return False
-        return True
 
     def _check_can_begin(self, job: Job) -> None:
         """Raise InvalidRequest on a computer that lacks the files of a job or its secrets: it could not begin it.

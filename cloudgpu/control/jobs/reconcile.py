@@ -233,9 +233,9 @@ class JobReconciler(JobObserver):
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            self.start_failed = not is_connection_lost(error)
-            if next_step(job, self._observed_state(job), self.session.clock()).action is not JobAction.END:
+            if is_connection_lost(error) or not gives_up(job, self.session.clock()):
                 raise
+            self.start_failed = True
         return None
 
     def _execute_watch(self, job: Job, _step: Step) -> ReconcileResult | None:

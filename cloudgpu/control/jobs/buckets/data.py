@@ -95,8 +95,7 @@ def check_data_readable(session: Session, job: Job) -> None:
     So no machine is launched that could not get its data, and no machine ends for another one.
     """
     try:
-        for _ in _list_sources(session, job.spec["data"], job.spec["launch"]):
-            pass
+        list(_list_sources(session, job.spec["data"], job.spec["launch"]))
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:
