@@ -44,6 +44,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     Unreachable,
 )
+from cloudgpu.providers.shared.calls import result_or_error
 
 # How long the command of a job that moves has to end by itself, before its machine is ended.
 END_TIMEOUT = timedelta(seconds=30)
@@ -265,10 +266,7 @@ def packed_files_of(session: Session, job: Job) -> Snapshot:
 
 def has_files(session: Session, job: Job) -> bool:
     """Say whether this computer has the files of a job, so that it can begin it on another machine."""
-    with suppress(InvalidRequest):
-        load(session.home.snapshots, job.spec["snapshot"])
-        return True
-    return False
+    return isinstance(result_or_error(packed_files_of, session, job), Snapshot)
 
 
 def request_end_before_move(remote: RemoteJob, state: RemoteState, elapsed: timedelta) -> bool:
