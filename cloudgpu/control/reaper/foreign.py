@@ -25,7 +25,14 @@ from cloudgpu.core.policies.policy import PAYERS_WAIT, ReaperAction, Rule
 from cloudgpu.core.reaper.result import EndedItem, NotEnded, Outcome
 from cloudgpu.core.team.rights import comparable_name
 from cloudgpu.core.values.times import duration_text, from_epoch
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.errors import (
+    CloudgpuError,
+    InstanceNotFound,
+    InvalidRequest,
+    LedgerUnavailable,
+    ProviderUnavailable,
+    internal_error,
+)
 from cloudgpu.providers.abilities import Imageable, Pausable
 from cloudgpu.providers.base import Provider
 from cloudgpu.providers.shared.calls import UnansweredRounds
@@ -66,7 +73,8 @@ def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
             state = _stop(session, instance, why)
         except LedgerUnavailable:
             raise
-        except CloudgpuError as error:
+        except Exception as caught:  # noqa: BLE001  (a defect at one keeps the run from no other work)
+            error = caught if isinstance(caught, CloudgpuError) else internal_error(caught)
             outcome.unconfirmed.append(
                 NotEnded(instance.tags[TAG_ID], name_of(instance), ReaperAction.STOP, error_text(error))
             )

@@ -171,6 +171,19 @@ def test_a_foreign_machine_whose_stop_is_not_proved_is_exit_code_9(fleet, theirs
     assert (found.exit_code, [one.name for one in found.unconfirmed]) == (9, ["hen"])
 
 
+def test_a_defect_at_a_foreign_machine_keeps_the_run_from_no_other_work(fleet, theirs):
+    limits(fleet, "ada")
+    until(fleet, theirs + timedelta(days=2))
+
+    def defect():
+        raise ZeroDivisionError("a defect of a plug-in")
+
+    fleet.cloud.fail_next("stop", defect)
+    found = fleet.pass_()
+    assert (found.exit_code, [one.name for one in found.unconfirmed], found.faults) == (9, ["hen"], ())
+    assert "ZeroDivisionError: a defect of a plug-in" in found.unconfirmed[0].why
+
+
 def test_one_404_is_no_proof_that_a_foreign_machine_has_ended(fleet, theirs, monkeypatch):
     rule = replace(fleet.cloud.token_rule, listing_proves_after=timedelta(minutes=10), gone_proves_after=timedelta(0))
     monkeypatch.setattr(fleet.cloud, "token_rule", rule)
