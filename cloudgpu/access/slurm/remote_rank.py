@@ -144,10 +144,8 @@ def batch() -> int:
     prolog_values = {name: os.environ[name] for name in prolog_variables if name in os.environ}
     os.environ.update({**cluster_environment(hosts, attempt_dir / f"hosts-{job_id}"), **prolog_values})
     signal.signal(signal.SIGTERM, lambda *_: None)  # the child gets it too, and ends first
-    with (
-        (attempt_dir / f"slurm-{job_id}.out").open("ab") as out,
-        (attempt_dir / f"slurm-{job_id}.err").open("ab") as err,
-    ):
+    out_file, err_file = (attempt_dir / f"slurm-{job_id}.{stream}" for stream in ("out", "err"))
+    with out_file.open("ab") as out, err_file.open("ab") as err:
         status = run(command_line(options, hosts), out.fileno(), err.fileno(), secrets)
         for error in fetch_results(attempt_dir, hosts) if options.get("spread") else ():
             write_all(err.fileno(), f"cloudgpu: {error}\n".encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import threading
 import time
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.access.slurm import remote_rank
+from cloudgpu.access.jobs.program import slurm_program
+from cloudgpu.access.slurm import node, remote_rank
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
@@ -26,3 +28,9 @@ def test_nodes_are_not_held_for_a_collector_that_is_gone_whatever_the_clock_was(
     is_held = waiting.is_alive()
     (tmp_path / "slurm-7.collected").touch()
     assert not is_held
+
+
+def test_the_programs_for_slurm_are_python_3_8() -> None:
+    modules = (Path(node.__file__).with_name(f"{name}.py").read_text() for name in node.MODULES)
+    for text in (*slurm_program().values(), *modules):
+        ast.parse(text, feature_version=(3, 8))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import json
 import os
@@ -312,3 +313,7 @@ def test_what_a_host_with_a_wrong_clock_dates_is_dated_by_the_callers(there, of,
     beat.write_text("{}")
     os.utime(beat, (true + wrong + 60, true + wrong + 60))
     assert there["last_heartbeat"](there["read_record"]()) == true + wrong + apart + 60
+
+
+def test_it_is_python_3_8():
+    ast.parse(client.program(), feature_version=(3, 8))
