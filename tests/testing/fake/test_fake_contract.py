@@ -154,7 +154,6 @@ class TestFakeInAFile(
     HostLeavesContract,
     ReadsHostKeysContract,
     ExaminesContract,
-    FullFakeProvider,
     ReportsProcessesContract,
     WritesAtHomeContract,
     LeavesFilesContract,
