@@ -82,8 +82,12 @@ class S3Bucket:
         found = self._call(
             "GetObject", self.region(), "GetObject", missing_codes=_NO_OBJECT, Bucket=self._name, Key=key
         )
+        file.writelines(self._chunks(found["Body"]))
+
+    def _chunks(self, body: Any) -> Iterator[bytes]:
+        """Yield the content of an answer; what the reader does with it raises its own errors: a full disk, say."""
         with self._aws.calling("s3:GetObject", self.region(), value=self._name):
-            file.writelines(found["Body"].iter_chunks(CHUNK))
+            yield from body.iter_chunks(CHUNK)
 
     def remove(self, keys: Sequence[str]) -> None:
         """Remove objects, a thousand with each call. Raises the error of the first that S3 did not remove."""

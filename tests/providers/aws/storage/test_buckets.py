@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -37,3 +38,8 @@ def test_an_object_that_s3_does_not_remove_is_an_error_although_the_call_was_ans
     with pytest.raises(AuthFailed, match="may not do s3:DeleteObject"):
         bucket.remove(["runs/a", "runs/b", "runs/c"])
     assert [one.key for one in bucket.objects("runs/")] == ["runs/a"]  # all others went, those of the next call too
+
+
+def test_a_file_that_takes_no_more_is_no_fault_of_the_credentials(server, s3, bucket):
+    with Path("/dev/full").open("wb", buffering=0) as full, pytest.raises(OSError, match="No space left"):
+        bucket.copy("runs/a", full)
