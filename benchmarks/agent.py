@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.agent.program import own_source, source
+from cloudgpu.agent.program import own_meter_source, source
 from cloudgpu.core.activity.idle import Thresholds
 
 MOST_CPU, MOST_MB = 0.01, 30.0  # of one core; resident at most
@@ -35,7 +35,7 @@ def _row(name: str, settings: dict[str, Any], seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         home = Path(place)
         (home / "agent.py").write_text(source())
-        (home / "own.py").write_text(own_source())
+        (home / "own.py").write_text(own_meter_source())
         policy = {**Thresholds()._asdict(), "grace": 600, "stop": True, "off": []}
         (home / "agent.json").write_text(json.dumps({"id": "benchmark", "policy": policy, **settings}))
         (home / "samples").write_text(_day_of_samples())

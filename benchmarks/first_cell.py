@@ -34,7 +34,7 @@ WITHIN = 60.0
 
 def measure(n: int = 3) -> dict[str, Any]:
     """Return the row of the table and the seconds of each of `n` runs, ours and by hand."""
-    ours, by_hand, stages = [], [], []
+    ours, interactive, stages = [], [], []
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # nobody compiles every module at every start
     for turn in range(n + 1):
         with tempfile.TemporaryDirectory() as place:
@@ -42,10 +42,10 @@ def measure(n: int = 3) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as place:
             up, whole = _ours(Path(place))
         if turn:  # the first reads and compiles everything
-            by_hand.append(hand)
+            interactive.append(hand)
             stages.append(up)
             ours.append(whole)
-    mine, other = statistics.median(ours), statistics.median(by_hand)
+    mine, other = statistics.median(ours), statistics.median(interactive)
     row = {
         "what": "up to the first notebook cell",
         "unit": "s",
@@ -57,7 +57,7 @@ def measure(n: int = 3) -> dict[str, Any]:
         "n": n,
         "spread": f"{min(ours):.1f} to {max(ours):.1f}",
     }
-    return {"rows": [row], "ours": ours, "by_hand": by_hand, "of_it_up": stages}
+    return {"rows": [row], "ours": ours, "interactive": interactive, "of_it_up": stages}
 
 
 def _ours(home: Path) -> tuple[float, float]:
@@ -184,4 +184,4 @@ if __name__ == "__main__":
         found = measure(int(sys.argv[1]) if len(sys.argv) > 1 else 3)
         row = found["rows"][0]
         print(f"first cell: {row['ours']:.2f} s, by hand {row['against']:.2f} s (aim {row['aim']}, n={row['n']})")
-        print(f"ours {found['ours']}, of it `up` {found['of_it_up']}, by hand {found['by_hand']}")
+        print(f"ours {found['ours']}, of it `up` {found['of_it_up']}, by hand {found['interactive']}")

@@ -26,7 +26,7 @@ from cloudgpu.access.jupyter import client as jupyter
 from cloudgpu.access.slurm import node as engine
 from cloudgpu.access.ssh import authorized_keys as guests, execute as terminals
 from cloudgpu.access.ssh.connection import Completed
-from cloudgpu.agent.program import own_source, source
+from cloudgpu.agent.program import own_meter_source, source
 from cloudgpu.control.access import on_start
 from cloudgpu.control.activity import agents as samples
 from cloudgpu.control.pricing import traffic
@@ -142,7 +142,7 @@ def beside() -> list[str]:
 TEXTS: dict[str, Callable[[], str]] = {
     "agent, as what it means": lambda: json.dumps(shape(ast.parse(source()))),
     **({"agent, as Python 3.11 writes it": source} if sys.version_info[:2] == (3, 11) else {}),
-    "agent's own.py": own_source,
+    "agent's own.py": own_meter_source,
     "program on a host (ssh)": lambda: client._request("list", {"ledger": "led-1"}).decode(),
     "program that runs JupyterLab": lambda: over(jupyter.stop, stopped=True),
     "command that reads JupyterLab's token": lambda: jupyter._READ_TOKEN,

@@ -33,7 +33,7 @@ def source() -> str:
     return minify(assemble(Path(__file__).parents[1]))
 
 
-def own_source() -> str:
+def own_meter_source() -> str:
     """Return the text of `own.py`, which meters only the machine's own processes.
 
     It is sent beside the agent to a machine that shares its computer with others (`local`, `ssh`).

@@ -60,15 +60,15 @@ def with_no_name(args: list[str]) -> list[str]:
     )
 
 
-def open_session(*, warn: bool = True) -> Session:
+def open_session(*, warn_overdue: bool = True) -> Session:
     """Return the session of this environment; its steps are printed on stderr.
 
-    With `warn`, a warning is printed if no run of the reaper has succeeded for too long.
+    With `warn_overdue`, a warning is printed if no run of the reaper has succeeded for too long.
     """
     from cloudgpu.control.outage.opening import open_session
 
     session = open_session(os.environ, tell=tell)
-    if warn:
+    if warn_overdue:
         _warn_overdue(session)
     return session
 

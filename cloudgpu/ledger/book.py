@@ -227,7 +227,7 @@ class Book(Reader):
         self.append(())  # makes the tables where there are none
         sharing = self._read(lambda _: self._store.grant_roles(request))
         team = sharing.team
-        if team is None or not sharing.has_all_rights:
+        if team is None or not sharing.roles_have_all_rights:
             return sharing
         self.decide(lambda view: self._team_events(team, view))
         latest = self._read(lambda _: self._store.sharing(request))

@@ -109,7 +109,7 @@ def make_attempt(
         host_public_key=public_key,
         host_private_key=private_key,
         policy=policy or {},
-        own_source=_OWN_METERS_SCRIPT.read_text(encoding="utf-8") if agent_source else "",
+        own_meter_source=_OWN_METERS_SCRIPT.read_text(encoding="utf-8") if agent_source else "",
     )
     return Attempt(
         token=token or token_of(ledger, key, number),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cloudgpu.access.jupyter import client as jupyter
 from cloudgpu.agent.lease import LEASE_TAGS
-from cloudgpu.agent.program import own_source, source
+from cloudgpu.agent.program import own_meter_source, source
 
 LAB = [sys.executable, "-m", "jupyterlab"]
 NOW, MONO = 1_800_000_000.0, 5_000.0
@@ -47,7 +47,7 @@ class Machine:
         """Write what every machine gets."""
         self.dir.mkdir(parents=True)
         (self.dir / "agent.py").write_text(source())
-        (self.dir / "own.py").write_text(own_source())
+        (self.dir / "own.py").write_text(own_meter_source())
         (self.dir / "agent").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$HOME/.cloudgpu/agent.py" "$@"\n')
         (self.dir / "agent").chmod(0o700)
         return self.settings(**settings)

@@ -14,7 +14,7 @@ import pytest
 
 import cloudgpu
 from cloudgpu.agent import own
-from cloudgpu.agent.program import MODULES, assemble, minify, own_source, source
+from cloudgpu.agent.program import MODULES, assemble, minify, own_meter_source, source
 
 PACKAGE = Path(cloudgpu.__file__).parent
 ROOM = 6_200  # bytes compressed: the agent travels in the boot data, which have 16 kB for everything
@@ -205,13 +205,13 @@ def _pythons():
 
 
 def test_it_is_python_3_8():
-    for text in (source(), own_source()):
+    for text in (source(), own_meter_source()):
         ast.parse(text, feature_version=(3, 8))
 
 
 def test_it_needs_the_standard_library_only():
     names = set()
-    for node in (one for text in (source(), own_source()) for one in ast.walk(ast.parse(text))):
+    for node in (one for text in (source(), own_meter_source()) for one in ast.walk(ast.parse(text))):
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         if isinstance(node, ast.ImportFrom):
@@ -231,10 +231,10 @@ def test_it_runs_without_any_installed_package(tmp_path):
 
 
 def test_its_second_file_stands_alone(tmp_path):
-    (tmp_path / "own.py").write_text(own_source())
+    (tmp_path / "own.py").write_text(own_meter_source())
     command = [sys.executable, "-S", "-c", "import own; print(own.read_own_meters(['no-such-words'])[3])"]
     assert subprocess.run(command, capture_output=True, check=True, cwd=tmp_path).stdout == b"False\n"
-    assert Path(own.__file__).read_text() == own_source()
+    assert Path(own.__file__).read_text() == own_meter_source()
 
 
 def test_it_carries_the_very_rules_that_decide_outside():

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from cloudgpu.agent.program import own_source
+from cloudgpu.agent.program import own_meter_source
 
 ROOT = Path(__file__).parents[2]
 USER = "cloudgpu"
@@ -170,7 +170,7 @@ def _settle(home: Path, files: dict[str, dict[str, Any]]) -> None:
     (base / "agent").chmod(0o700)
     settings = json.loads(_content(files["agent.json"]))
     command = ["jupyter", "lab", *settings["jupyter"][2:]] if settings["jupyter"] else []
-    (base / "own.py").write_text(own_source())
+    (base / "own.py").write_text(own_meter_source())
     here = {"own": [f"HOME={home}"], "root": str(home), "jupyter": command}  # it is one of many on this computer
     (base / "agent.json").write_text(json.dumps({**settings, **here}))
 

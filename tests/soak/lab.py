@@ -157,7 +157,7 @@ class Lab:
         cloud = self.clouds[self.chance.choice([number for number in self.clouds if number in ACCOUNTS])]
         running = [one for one in cloud.machines() if one["state"] == "running"]
         if running:
-            how, one = self.chance.choice(["shut_down", "by_hand"]), self.chance.choice(running)
+            how, one = self.chance.choice(["shut_down", "interactive"]), self.chance.choice(running)
             self.log.append(f"  {how} {one['tags']['cloudgpu-name']}")
             cloud.ask(how, one["id"])
             self.settle()
@@ -168,7 +168,7 @@ class Lab:
         """An agent dies on a host, or somebody there removes all that is cloudgpu's."""
         running = [(host, one) for host in self.hosts for one in host.machines() if one["state"] == "running"]
         if running:
-            how, (host, one) = self.chance.choice(["shut_down", "by_hand"]), self.chance.choice(running)
+            how, (host, one) = self.chance.choice(["shut_down", "interactive"]), self.chance.choice(running)
             self.log.append(f"  {how} {one['tags']['cloudgpu-name']} on {host.name}")
             host.ask(how)
 

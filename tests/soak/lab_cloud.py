@@ -96,7 +96,7 @@ class _Book:
     def shut_down(self, id_: str) -> None:
         self._server.shut_down(id_)
 
-    def by_hand(self, id_: str) -> None:
+    def interactive(self, id_: str) -> None:
         """Terminate a machine in the console."""
         from tests.clouds.aws import ec2, machines
 

@@ -82,8 +82,8 @@ class SimCloud:
     def shut_down(self, id_: str) -> None:
         self.sim.shut_down_inside(self.sim.boxes[id_])
 
-    def by_hand(self, id_: str) -> None:
-        self.sim.by_hand(self.sim.boxes[id_])
+    def interactive(self, id_: str) -> None:
+        self.sim.interactive(self.sim.boxes[id_])
 
 
 class Person:

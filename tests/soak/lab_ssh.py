@@ -58,10 +58,10 @@ class SshPlace(hosts.OwnHost):
         return "{" + ", ".join(f"{name} = {json.dumps(value)}" for name, value in facts.items()) + "}"
 
     def ask(self, what: str, *_words: Any) -> None:
-        """Let something happen by itself: `shut_down` kills the agent, `by_hand` all of it with its directory."""
+        """Let something happen by itself: `shut_down` kills the agent, `interactive` all of it with its directory."""
         if what == "shut_down":
             self._kill(self._agents())
-        elif what == "by_hand":
+        elif what == "interactive":
             shutil.rmtree(self.place)
             self._kill([one for one in self.processes() if one.pid != self.process.pid])
 

@@ -163,7 +163,7 @@ def happens(year, sim, box, name, spot):
         sim.shut_down_inside(box)
         year.look()  # a stop that nobody sees before the machine ends is billed through: nobody can know of it
     elif what == "by hand" and box:
-        sim.by_hand(box)
+        sim.interactive(box)
     elif what == "stop":
         year.do(lambda: stop(year.session, year.session.find(name), why="the user's"))
     elif what == "start":

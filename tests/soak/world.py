@@ -170,7 +170,7 @@ class Sim:
         else:
             self._halt(box, self.clock())
 
-    def by_hand(self, box: Box) -> None:
+    def interactive(self, box: Box) -> None:
         """Terminate a machine in the cloud's console."""
         self._end(box, self.clock(), "user")
 

@@ -47,7 +47,7 @@ def command(
     code 6 if they do not.
     """
     _check_options(action, {"--every": every, "--nightly": nightly}, crontab=crontab, systemd=systemd)
-    session = open_session(warn=False)
+    session = open_session(warn_overdue=False)
     scheduler = "crontab" if crontab else "systemd" if systemd else None
     if action == "install":
         from cloudgpu.control.inputs.launch_request import parse_optional_duration

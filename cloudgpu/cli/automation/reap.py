@@ -65,9 +65,9 @@ def command(
     from cloudgpu.control.session.base import report_nothing
     from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
 
-    session = open_session(warn=False)
+    session = open_session(warn_overdue=False)
     if cron:
-        session.check_home()
+        session.check_home_exists()
     session.check_ever_used(os.environ)
     with notify_if_ledger_away(session) if cron else nullcontext():
         session.ledger.check_in_use()
@@ -87,7 +87,7 @@ def command(
     )
     run = continue_jobs(session, reap(session, options), os.environ)
     if cron:
-        run = run.without_remote_accounts()
+        run = run.without_accounts_queried_elsewhere()
     _show(run, output, explain=explain, verbose=verbose or full_run or dry_run)
     if run.exit_code:
         raise typer.Exit(run.exit_code)

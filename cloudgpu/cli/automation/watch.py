@@ -41,7 +41,7 @@ def command(
     stop, Ctrl-C at once. --status shows who watches, and exits.
     """
     if status:
-        _status(open_session(warn=False), output)
+        _status(open_session(warn_overdue=False), output)
     else:
         _watch(every, prices, metrics, output)
 
@@ -59,7 +59,7 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
         )
     interval = _parse_interval(every, "--every")
     address = None if metrics is None else parse_address(metrics)
-    session = open_session(warn=False)
+    session = open_session(warn_overdue=False)
     session.check_ever_used(os.environ)
     session.ledger.check_in_use()
     watch = Watch(

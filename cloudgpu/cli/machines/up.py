@@ -87,7 +87,7 @@ def command(
             value=None,
             next="Leave one of them out.",
         )
-    request = replace(parse_request(**typed_options), by_hand=True)
+    request = replace(parse_request(**typed_options), interactive=True)
     session = open_session()
     prepared = prepare(session, request)
     sync_for_budgets(session, prepared)

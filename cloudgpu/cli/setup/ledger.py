@@ -52,7 +52,7 @@ def command(
     In every other home, run `move --follow`. If the old place is gone, name the new one: move URL --follow.
     """
     _check_options(action, place, follow=follow, even_if_older=even_if_older)
-    session = open_session(warn=action != "move")
+    session = open_session(warn_overdue=action != "move")
     if action == "move":
         _move(session, place, output, follow=follow, yes=yes)
     elif action == "backup":

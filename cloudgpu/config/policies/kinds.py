@@ -159,6 +159,7 @@ def _is_number(value: object) -> bool:
 
 
 def _factor(value: object) -> Decimal:
+    """Read by what factor a figure has to differ from the last one to be news."""
     if not _is_number(value) or not 1 < Decimal(value) <= MAX_FACTOR:  # type: ignore[arg-type]
         raise WrongValue(f"has to be a number above 1, up to {MAX_FACTOR}", "Write it in digits: 2 or 1.5.")
     return Decimal(value)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from cloudgpu.control.inventory.sync_some import explain_terminated
 from cloudgpu.control.network.authorized_keys import address_label, own_key, share_with_this_home
 from cloudgpu.control.network.reachability import ClientAddressUnknown, client_cidr, firewall_of, no_firewall_error
 from cloudgpu.control.session.session import Session, living_machines
-from cloudgpu.control.team.authorization import authorization_of, check_may
+from cloudgpu.control.team.authorization import authorization_of, check_right_and_claim_owner
 from cloudgpu.core.model.checks import exit_code_of_checks
 from cloudgpu.core.model.machine import Machine, is_inside_network, not_none
 from cloudgpu.core.values.network import EVERYBODY, parse_cidr
@@ -124,7 +124,7 @@ def _check_may_change(session: Session, machine: Machine, cidr: str | None) -> M
     if (
         share_with_this_home(session, machine) is None
     ):  # a colleague it is shared with changes their own address, and no other
-        check_may(session, machine, "let anybody in to")
+        check_right_and_claim_owner(session, machine, "let anybody in to")
     if firewall_of(session, machine) is None:
         raise no_firewall_error(session, machine, "name")
     if is_inside_network(machine) and cidr is None:

@@ -13,7 +13,7 @@ from cloudgpu.control.access.reach import connected_to
 from cloudgpu.control.inventory.sync_some import explain_terminated
 from cloudgpu.control.network.authorized_keys import address_label
 from cloudgpu.control.network.reachability import client_cidr, firewall_of, no_firewall_error
-from cloudgpu.control.team.authorization import check_may, requested_by
+from cloudgpu.control.team.authorization import check_right_and_claim_owner, requester_record
 from cloudgpu.core.events.machine_events import machine_shared, machine_unshared
 from cloudgpu.core.model.machine import Machine, is_inside_network, not_none
 from cloudgpu.core.values.network import parse_cidr
@@ -49,7 +49,7 @@ def share(session: Session, machine: Machine, key: SharedPublicKey, *, from_: st
     missing or invalid, InstanceNotFound for a machine that has ended, Unreachable, and RoleNeeded for another member's
     machine.
     """
-    check_may(session, machine, "share")
+    check_right_and_claim_owner(session, machine, "share")
     firewall = firewall_of(session, machine)
     if firewall is None and from_ is not None:
         raise no_firewall_error(session, machine, "--from")
@@ -85,7 +85,7 @@ def unshare(session: Session, machine: Machine, key: SharedPublicKey | None) -> 
 
     The address is removed first: that works even if the machine cannot be reached.
     """
-    check_may(session, machine, "share")
+    check_right_and_claim_owner(session, machine, "share")
     with on_abort(_abort_note(machine)):
         with explain_terminated(session, machine):
             rules_removed = _remove_rules(session, machine, key)
@@ -93,7 +93,7 @@ def unshare(session: Session, machine: Machine, key: SharedPublicKey | None) -> 
             key_removed = remove_key(connection, key)
         fingerprint = key.fingerprint if key else None
         if machine.shared and (fingerprint is None or fingerprint in machine.shared):
-            now, who = session.clock(), requested_by(session, machine, "share")
+            now, who = session.clock(), requester_record(session, machine, "share")
             session.ledger.append([machine_unshared(machine.id, fingerprint, now, host=platform.node(), who=who)])
     return {
         "name": machine.name,
@@ -120,7 +120,7 @@ def _record_sharing(
             network=network,
             host_key=host_key,
             host=platform.node(),
-            who=requested_by(session, machine, "share"),
+            who=requester_record(session, machine, "share"),
         )
         session.ledger.append([event])
 

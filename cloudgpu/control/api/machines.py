@@ -72,7 +72,7 @@ class Machines(Namespace):
         from cloudgpu.control.launch.plan import prepare
 
         return build_plan_document(
-            self._session, prepare(self._session, replace(parse_request(**options), by_hand=True))
+            self._session, prepare(self._session, replace(parse_request(**options), interactive=True))
         )
 
     def up(self, *, wait: bool = True, **options: Unpack[UpOptions]) -> UpDocument:
@@ -87,7 +87,7 @@ class Machines(Namespace):
         from cloudgpu.control.launch.launch import launch, launch_document
         from cloudgpu.control.launch.plan import prepare
 
-        request = replace(parse_request(**options), by_hand=True)
+        request = replace(parse_request(**options), interactive=True)
         prepared = prepare(self._session, request)
         launched = launch(self._session, prepared, wait=wait)
         is_reachable = wait and launched.machine.state == "running"
@@ -277,11 +277,11 @@ class Machines(Namespace):
         If something else would end it earlier, that is reported through `tell` of `connect`.
         """
         from cloudgpu.control.lifecycle.lease import check_hold_options, hold_caveat, set_hold
-        from cloudgpu.control.team.authorization import check_may
+        from cloudgpu.control.team.authorization import check_right_and_claim_owner
 
         session = self._session
         machine, *other_nodes = session.find_all_nodes(name, "hold")
-        check_may(session, machine, "hold")
+        check_right_and_claim_owner(session, machine, "hold")
         check_hold_options(command_name(machine), until, release=release)
         held_until = None if until is None else parse_future_moment(until, "UNTIL", session.clock())
         caveat = held_until and hold_caveat(session, machine, held_until)

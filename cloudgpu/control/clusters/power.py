@@ -17,7 +17,7 @@ from cloudgpu.control.clusters.together import (
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.lifecycle.lifecycle import Termination, end_locked, lock_machine, request_all, stop_locked
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import authorization_of, check_may
+from cloudgpu.control.team.authorization import authorization_of, check_right_and_claim_owner
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
@@ -146,4 +146,4 @@ def check_may_act_on_all(session: Session, machines: Sequence[Machine], verb: st
     """Raise RoleNeeded if the user may not do this to one of these machines."""
     authorization = authorization_of(session)
     for machine in machines:
-        check_may(session, machine, verb, authorization=authorization)
+        check_right_and_claim_owner(session, machine, verb, authorization=authorization)

@@ -164,7 +164,7 @@ def cost_document(session: Session, request: CostRequest | None = None, *, days:
     cost_request = request or parse_cost(session.settings, now)
     last_days = _last_days(cost_request.query, now) if days else None
     inputs = _read_costs(session, cost_request.query, last_days)
-    inputs = replace(inputs, machines=with_tariffs(session, inputs.machines))
+    inputs = replace(inputs, machines=with_slurm_tariffs(session, inputs.machines))
     all_owners = cost_request.query.owner is None
     if cost_request.query.owner is not None:
         inputs = _inputs_of_owner(inputs, cost_request.query.owner)
@@ -393,7 +393,7 @@ def jobs_spent(session: Session, wanted: Iterable[Job], *, jobs: Mapping[str, Jo
     return costs | {job.id: tariff for job in requested if (tariff := tariff_cost(job, now)) is not None}
 
 
-def with_tariffs(session: Session, machines: Sequence[Machine]) -> list[Machine]:
+def with_slurm_tariffs(session: Session, machines: Sequence[Machine]) -> list[Machine]:
     """Return these machines, and one more record for each job that ran in somebody else's Slurm, at its tariff.
 
     Reads the jobs only if there is an own machine, which may have submitted such jobs.

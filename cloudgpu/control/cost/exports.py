@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from cloudgpu.control.cost.cost import with_tariffs
+from cloudgpu.control.cost.cost import with_slurm_tariffs
 from cloudgpu.control.inputs.periods import Moment, parse_period_request
 from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.billing.charges import period_charges
@@ -118,7 +118,7 @@ def _items(session: Session, period: ExportPeriod) -> Iterator[LineItem]:
         lambda view: (view.billable_machines(), list(view.ended_usages(since)))
     )
     charges = period_charges(
-        with_tariffs(session, machines), ended_usages, period.now, since=period.since, until=period.until
+        with_slurm_tariffs(session, machines), ended_usages, period.now, since=period.since, until=period.until
     )
     assignments = machine_assignments(all_jobs(session).values())
     return line_items(charges, period.now, since=period.since, until=period.until, assigned=assignments)

@@ -14,7 +14,7 @@ from cloudgpu.config.settings import CLOUDS
 from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.compare import PeriodCosts, compare_with_desktop
 from cloudgpu.control.advice.compare_request import CompareOptions, CompareRequest, parse_compare
-from cloudgpu.control.cost.cost import projected_costs, readable_budget_forecasts, with_tariffs
+from cloudgpu.control.cost.cost import projected_costs, readable_budget_forecasts, with_slurm_tariffs
 from cloudgpu.control.cost.report_files import REPORT_KIND
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_month
 from cloudgpu.control.inventory.listing import oldest_synced_at
@@ -182,7 +182,7 @@ def _read_inputs(session: Session, query: CostQuery) -> tuple[PeriodCosts, Seque
         lambda view: (view.billable_machines(), list(view.ended_usages(since)), view.summaries(KINDS))
     )
     hours = utilization_of(session, machines, ended_usages, query.since, query.until)
-    return PeriodCosts(with_tariffs(session, machines), ended_usages, hours), events
+    return PeriodCosts(with_slurm_tariffs(session, machines), ended_usages, hours), events
 
 
 def _report_basis(session: Session, inputs: PeriodCosts, by_machine: Costs) -> ReportBasis:

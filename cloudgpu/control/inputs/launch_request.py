@@ -57,7 +57,7 @@ class UpRequest:
     cluster: ClusterRequest | None = None
     trust: Trust | None = None  # the lowest level that is accepted; None: that of the settings
     expose: bool = False  # secrets and volumes may go to a computer of an unknown owner
-    by_hand: bool = False  # launched for interactive work: no job starts again after an interruption
+    interactive: bool = False  # launched for interactive work: no job starts again after an interruption
 
 
 def validate_request(request: UpRequest) -> None:

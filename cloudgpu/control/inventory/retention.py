@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import ownership_of_named, requested_by
+from cloudgpu.control.team.authorization import ownership_of_named, requester_record
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_events import requested
 from cloudgpu.core.events.observations import (
@@ -236,13 +236,13 @@ def named_resources_of(session: Session, machine: Machine, listing: ResourceList
 def record_discard(session: Session, machine: Machine, reason: str) -> None:
     """Record that nothing of a machine that has ended already is to be retained."""
     if machine.terminated_at is not None and not machine.discard:
-        who, now = requested_by(session, machine, "end"), not_before(machine, session.clock())
+        who, now = requester_record(session, machine, "end"), not_before(machine, session.clock())
         session.ledger.append([requested("terminate", machine.id, reason, now, host=platform.node(), who=who)])
 
 
 def record_parking(session: Session, machine: Machine, why: str) -> Machine:
     """Record that a machine is to be kept as an image; return the machine."""
-    who, now = requested_by(session, machine, "stop"), not_before(machine, session.clock())
+    who, now = requester_record(session, machine, "stop"), not_before(machine, session.clock())
     return session.ledger.append_to(machine, [requested("park", machine.id, why, now, host=platform.node(), who=who)])
 
 
@@ -349,7 +349,7 @@ def record_resources(session: Session, resources: Sequence[ProviderResource]) ->
 def record_removed(session: Session, resource: ProviderResource) -> None:
     """Record that a named resource was just removed."""
     subject = subject_of(resource, session.provider(resource.account).identity(resource.region))
-    now, who = session.clock(), requested_by(session, ownership_of_named(resource), "remove")
+    now, who = session.clock(), requester_record(session, ownership_of_named(resource), "remove")
     session.ledger.append(
         [
             resource_vanished(recorded, "removed and no longer there", now, ended=iso(now), who=who)

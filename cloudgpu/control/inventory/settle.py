@@ -22,7 +22,7 @@ from cloudgpu.control.inventory.unrecorded_termination import end_unrecorded_lau
 from cloudgpu.control.network.host_keys import pin_launch_key
 from cloudgpu.control.pricing.price_history import reported_price_events
 from cloudgpu.control.session.session import Session, living_machines
-from cloudgpu.control.team.authorization import requested_by
+from cloudgpu.control.team.authorization import requester_record
 from cloudgpu.core.events.launch_events import launch_settled
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_events import requested
@@ -293,7 +293,7 @@ def refused_launch_events(session: Session, machine: Machine, instance: Instance
 
     It has been stopped since its creation, or since the request if the provider does not say when it was created.
     """
-    made_at, who = instance.launched_at or from_iso(machine.intended_at), requested_by(session, machine, "end")
+    made_at, who = instance.launched_at or from_iso(machine.intended_at), requester_record(session, machine, "end")
     stopped = replace(instance, launched_at=made_at, since=made_at)
     return [
         launch_settled(machine.id, not_none(machine.token), "made", "found stopped: a refused launch has left it", now),

@@ -24,7 +24,7 @@ from cloudgpu.control.pricing.price_history import (
     spot_price_history,
 )
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import requested_by
+from cloudgpu.control.team.authorization import requester_record
 from cloudgpu.core.events.bodies import Resized
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_events import action_refused, requested
@@ -210,7 +210,7 @@ def cancel_stop_request(session: Session, machine: Machine) -> None:
 
     Left open, it would be tried by every run, before the rules that end the machine.
     """
-    now, who = not_before(machine, session.clock()), requested_by(session, machine, "stop")
+    now, who = not_before(machine, session.clock()), requester_record(session, machine, "stop")
     why, host = "its stop was refused", platform.node()
     session.ledger.append([requested("start", machine.id, why, now, host=host, who=who, running=True)])
 
@@ -239,7 +239,7 @@ def _try_to_stop(session: Session, machine: Machine, refusal: EndRefused) -> tup
     if not isinstance(provider, Pausable) or machine.stoppable is False:
         return "It cannot be stopped either, so it runs on and is billed.", ""
     session.report(f"{machine.name}: {refusal.message} Stopping it instead")
-    now, who = not_before(machine, session.clock()), requested_by(session, machine, "stop")
+    now, who = not_before(machine, session.clock()), requester_record(session, machine, "stop")
     session.ledger.append([requested("stop", machine.id, "its end was refused", now, host=platform.node(), who=who)])
     try:
         machine = request_until_confirmed(

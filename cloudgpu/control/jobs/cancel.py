@@ -9,7 +9,7 @@ from cloudgpu.access.computer import hostname
 from cloudgpu.control.jobs.listing import find, job_document
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import append
-from cloudgpu.control.team.authorization import check_may
+from cloudgpu.control.team.authorization import check_right_and_claim_owner
 from cloudgpu.core.events.job_events import job_cancel_requested
 from cloudgpu.core.model.machine import Ownership
 
@@ -44,7 +44,7 @@ def cancel(session: Session, name: str, environ: Mapping[str, str]) -> CancelDoc
 
 
 def _check_may_cancel(session: Session, job: Job) -> None:
-    check_may(session, Ownership(f"the job {job.name}", job.spec["owner"]), "cancel")
+    check_right_and_claim_owner(session, Ownership(f"the job {job.name}", job.spec["owner"]), "cancel")
 
 
 def request_cancel(session: Session, job: Job) -> None:

@@ -19,7 +19,7 @@ from cloudgpu.control.inventory.unrecorded_termination import EndedUnrecorded, e
 from cloudgpu.control.lifecycle.lifecycle import end_locked
 from cloudgpu.control.network.host_keys import generates_host_key, pin_launch_key
 from cloudgpu.control.pricing.price_history import on_demand_of
-from cloudgpu.control.session.identity import registered_identity
+from cloudgpu.control.session.identity import ensure_identity
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.bodies import Outcome
 from cloudgpu.core.events.launch_events import launch_intended, launch_settled
@@ -134,7 +134,7 @@ def _gather_facts(session: Session, prepared: PreparedLaunch, offer: Offer, reso
         candidate,
         offer,
         resolved,
-        registered_identity(session, configuration.account, configuration.region),
+        ensure_identity(session, configuration.account, configuration.region),
         _boot(session, prepared.template, candidate, offer, resolved),
         list(map(attached_cost_of, added_costs(offer, resolved))),
         on_demand_of(session, offer, prepared.offers),
@@ -158,7 +158,7 @@ def _attempts(session: Session, prepared: PreparedLaunch, facts: Sequence[_Launc
 
 def _boot(session: Session, template: Template, candidate: Candidate, offer: Offer, resolved: Resolved) -> Boot:
     """Return what a machine gets at its first boot: packages and scripts, the agent with its policy, and keys."""
-    from cloudgpu.agent.program import own_source, source
+    from cloudgpu.agent.program import own_meter_source, source
 
     host_key, user_key = _host_key(session, offer, resolved), client_key(session.home.keys)
     now, policy, request = session.clock(), candidate.policy, candidate.request
@@ -183,7 +183,7 @@ def _boot(session: Session, template: Template, candidate: Candidate, offer: Off
         else agent_policy(
             policy, now, renew_until, stoppable=configuration.stoppable, keeps_disk=is_exempt, is_node=is_node
         ),
-        own_source=own_source(),
+        own_meter_source=own_meter_source(),
     )
 
 

@@ -260,8 +260,8 @@ def _unsupported_options(provider: Provider, setup: Setup) -> Iterator[tuple[str
 
 
 def _check_spot(request: UpRequest, provider: Provider, market: Market) -> None:
-    """Raise InvalidRequest for a spot machine outside a job (`by_hand`), if the provider interrupts without notice."""
-    if market is Market.SPOT and request.by_hand and getattr(provider, "spot_for_jobs", False):
+    """Raise InvalidRequest for an `interactive` spot machine whose provider interrupts without notice."""
+    if market is Market.SPOT and request.interactive and getattr(provider, "spot_for_jobs", False):
         raise InvalidRequest(
             f"A higher bid stops a spot machine of {provider.kind} at once and without notice: only jobs run there.",
             field="--spot",

@@ -31,7 +31,7 @@ from cloudgpu.control.lifecycle.start import UP_STATES, withdraw_requests
 from cloudgpu.control.session.accounts import is_forgotten
 from cloudgpu.control.session.guarding import check_launch_guarded, is_guarded
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import check_may, check_override, claim_owner
+from cloudgpu.control.team.authorization import check_override, check_right_and_claim_owner, claim_owner
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.attempt import launch_message, launched_machine, unfinished_attempt
 from cloudgpu.core.launch.plan import Lease, budget_subjects, node_offers
@@ -91,7 +91,7 @@ def launch(
     session.check_launchable()
     check_override(session, prepared.override)
     if prepared.is_restore:
-        check_may(session, Ownership(prepared.name or "", prepared.plan.request.owner), "start")
+        check_right_and_claim_owner(session, Ownership(prepared.name or "", prepared.plan.request.owner), "start")
     else:
         claim_owner(session, prepared.plan.request.owner)
     confirm = cache(confirm)  # an interrupted launch, and then the one after it, would each ask

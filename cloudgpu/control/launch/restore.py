@@ -22,7 +22,7 @@ from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.lifecycle.timers import delete_timer
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import check_may, check_override, check_right
+from cloudgpu.control.team.authorization import check_override, check_right, check_right_and_claim_owner
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
 from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.launch.plan import Lease
@@ -99,7 +99,7 @@ def start_machine(
     `lease_length` and `renewable_for` (up to renew-until) are from now; None: those of the policy. `move_it`: restore
     the machine from an image of its disk, wherever there is capacity in its region.
     """
-    check_may(session, machine, "start")
+    check_right_and_claim_owner(session, machine, "start")
     check_override(session, override)
     machine = settle_restore(session, machine)
     check_max_price(machine, max_price, move_it=move_it)
@@ -266,7 +266,7 @@ def move(session: Session, machine: Machine, *, why: str) -> Machine:
 
     Raises InvalidRequest where it was started since the plan, or since its record.
     """
-    check_may(session, machine, "start")
+    check_right_and_claim_owner(session, machine, "start")
     with lock_machine(session, machine):
         machine = session.ledger.machine(machine.id) or machine
         if machine.terminated_at is None:

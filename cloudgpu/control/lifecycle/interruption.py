@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
-from cloudgpu.control.team.authorization import check_may
+from cloudgpu.control.team.authorization import check_right_and_claim_owner
 from cloudgpu.core.events.machine_events import interruption_simulated
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.values.times import iso
@@ -26,7 +26,7 @@ def rehearse(session: Session, machine: Machine) -> datetime:
     Raises InvalidRequest for an on-demand machine, or a provider that cannot rehearse; InstanceNotFound for a machine
     that has ended; RoleNeeded where it is not theirs to interrupt.
     """
-    check_may(session, machine, "interrupt")
+    check_right_and_claim_owner(session, machine, "interrupt")
     provider = session.provider_of(machine)
     if machine.market != "spot" or not isinstance(provider, CanRehearseInterruption):
         raise InvalidRequest(

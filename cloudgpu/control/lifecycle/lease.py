@@ -27,7 +27,12 @@ from cloudgpu.control.lifecycle.lifecycle import admit_all, lease_event, lock_ma
 from cloudgpu.control.lifecycle.start import cancel_pending_end, time_after_events
 from cloudgpu.control.policies.resolve import limits_of, policy_of
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import check_may, check_override, check_right, requested_by
+from cloudgpu.control.team.authorization import (
+    check_override,
+    check_right,
+    check_right_and_claim_owner,
+    requester_record,
+)
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.budgets.enforcement import MAX_WARNINGS
 from cloudgpu.core.budgets.refusal import Remedy, span_text
@@ -174,7 +179,7 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
     where renew-until moves and the ledger may be incomplete.
     """
     machine = extension.machine
-    check_may(session, machine, "extend")
+    check_right_and_claim_owner(session, machine, "extend")
     check_override(session, override)
     if extension.moves_renew_until:
         session.check_launchable()  # an incomplete ledger has neither all costs nor all budgets
@@ -233,7 +238,7 @@ def admit_lease(
     """
     drafts = list[Draft]()
     for machine in machines:
-        requester, set_at = requested_by(session, machine, "extend"), _time_after_last_lease(session, machine)
+        requester, set_at = requester_record(session, machine, "extend"), _time_after_last_lease(session, machine)
         timers.check_timer_reaches(session, machine, lease.renew_until)
         drafts.append(lease_event(machine, lease, why, set_at, who=requester))
 
@@ -288,7 +293,7 @@ def set_hold(session: Session, machine: Machine, until: datetime | None, *, is_b
     credit; one by a job does neither. Raises InstanceNotFound for a machine that has ended, InvalidRequest for an end
     beyond the lab's limits, RoleNeeded where the user may not hold it, BudgetRefused where the credit does not last.
     """
-    check_may(session, machine, "hold")
+    check_right_and_claim_owner(session, machine, "hold")
     check_hold_end(session, machine.name, until)
     if is_by_user:
         check_credit_of_hold(session, [machine], until)
@@ -313,7 +318,7 @@ def set_hold_locked(session: Session, machine: Machine, until: datetime | None) 
     machine = refresh_lease(session, session.ledger.machine(machine.id) or machine)
     with on_abort(f"The hold of {machine.name} may be set or not. Run the same command again."):
         _set_tags(session, machine, hold_tags(until))
-        now, requester = _time_after_last_lease(session, machine), requested_by(session, machine, "hold")
+        now, requester = _time_after_last_lease(session, machine), requester_record(session, machine, "hold")
         event = hold_set(machine.id, until, "asked", now, host=platform.node(), who=requester)
         return session.ledger.append_to(machine, [event])
 

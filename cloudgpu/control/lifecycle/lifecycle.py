@@ -25,7 +25,7 @@ from cloudgpu.control.pricing.price_history import record_spot_cost
 from cloudgpu.control.pricing.shared_computer import store_samples_before_end
 from cloudgpu.control.pricing.traffic import read_counter_before_end
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import check_may, requested_by
+from cloudgpu.control.team.authorization import check_right_and_claim_owner, requester_record
 from cloudgpu.core.clusters.completeness import node_exists
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
@@ -93,7 +93,7 @@ def stop(session: Session, machine: Machine, *, why: str, check: _Check = None, 
 
 
 def _stop_locking(session: Session, machine: Machine, *, why: str, check: _Check, is_by_reaper: bool) -> Machine:
-    check_may(session, machine, "stop")
+    check_right_and_claim_owner(session, machine, "stop")
     with (
         lock_machine(session, machine),
         on_abort(unproved_sentence(machine.name, "stop")),
@@ -212,7 +212,7 @@ def terminate_with_resources(
 def _end_locking(
     session: Session, machine: Machine, *, why: str, launch_failed: bool, check: _Check, is_by_reaper: bool
 ) -> Termination:
-    check_may(session, machine, "end")
+    check_right_and_claim_owner(session, machine, "end")
     with lock_machine(session, machine):
         if check is not None:
             check(session.ledger.machine(machine.id) or machine)
@@ -265,7 +265,7 @@ def _request_event(
     is_by_reaper: bool = False,
 ) -> Draft:
     """Return the event that is written before the stop or the end of a machine is sent."""
-    requester = requested_by(session, machine, "stop" if action == "stop" else "end")
+    requester = requester_record(session, machine, "stop" if action == "stop" else "end")
     now = not_before(machine, session.clock())
     return requested(
         action, machine.id, why, now, host=platform.node(), who=requester, failed=launch_failed, judged=is_by_reaper
@@ -394,7 +394,7 @@ def admit_all(session: Session, view: View, machines: Sequence[Machine], overrid
 
 
 def lease_event(machine: Machine, lease: Lease, why: str, now: datetime, *, who: RequestedBy) -> Draft:
-    """Return the event that records a lease that was set; `who` is from `authorization.requested_by`."""
+    """Return the event that records a lease that was set; `who` is from `authorization.requester_record`."""
     return lease_set(machine.id, lease.expires, lease.renew_until, why, now, host=platform.node(), who=who)
 
 

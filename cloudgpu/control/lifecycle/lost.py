@@ -5,7 +5,7 @@ from __future__ import annotations
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import authorization_of, check_may, check_right
+from cloudgpu.control.team.authorization import authorization_of, check_right, check_right_and_claim_owner
 from cloudgpu.core.events.launch_events import launch_settled
 from cloudgpu.core.events.observations import instance_vanished, not_before
 from cloudgpu.core.model.identity import is_local_or_ssh_host
@@ -27,7 +27,7 @@ def record_as_lost(session: Session, machine: Machine, why: str) -> Machine:
     if not why.strip():
         message = "Say why it is known that the machine is gone."
         raise InvalidRequest(message, field="--lost", value=why, next="For example: --lost 'bigbox was reinstalled'")
-    check_may(session, machine, "end")
+    check_right_and_claim_owner(session, machine, "end")
     _check_owner(session, machine)
     with lock_machine(session, machine):
         machine = session.ledger.machine(machine.id) or machine

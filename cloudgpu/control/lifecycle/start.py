@@ -21,7 +21,7 @@ from cloudgpu.control.policies.resolve import check_renewable, lifetime_of_start
 from cloudgpu.control.pricing.price_history import configuration_of, start_price_events
 from cloudgpu.control.session.guarding import check_start_guarded, without_waiver
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import check_may, check_override, requested_by
+from cloudgpu.control.team.authorization import check_override, check_right_and_claim_owner, requester_record
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
 from cloudgpu.core.clusters.completeness import partly_started
 from cloudgpu.core.events.log import Draft
@@ -107,7 +107,7 @@ def start(
 def check_start(session: Session, machines: Sequence[Machine], override: str | None) -> None:
     """Raise what `start` raises before it asks a provider, for all machines that are started together."""
     for machine in machines:
-        check_may(session, machine, "start")
+        check_right_and_claim_owner(session, machine, "start")
     check_override(session, override)
     session.check_launchable()
     sync_before_admission(session, {}, lambda budget: any(budget.scope.covers(machine) for machine in machines))
@@ -156,7 +156,7 @@ def admit_start(
         timers.check_host_available_until(session, machine, lease.expires)
         for sentence in schedule_notes(policy_of(session, machine).policy, machine, now):
             session.report(f"{machine.name}: {sentence}")
-        price_events, requester = _price_events(session, machine, provider), requested_by(session, machine, "start")
+        price_events, requester = _price_events(session, machine, provider), requester_record(session, machine, "start")
         machines_to_start.append(_with_price(as_running(machine, lease.renew_until), price_events))
         events += [
             lease_event(machine, lease, "start", now, who=requester),
@@ -216,7 +216,7 @@ def _start_event(
 
     `waived`: only --no-guard admits it.
     """
-    host, requester = platform.node(), requested_by(session, machine, "start")
+    host, requester = platform.node(), requester_record(session, machine, "start")
     return requested("start", machine.id, "asked", now, host=host, who=requester, waived=waived, running=running)
 
 

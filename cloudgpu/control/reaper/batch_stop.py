@@ -15,7 +15,7 @@ from cloudgpu.control.pricing.price_history import record_spot_cost
 from cloudgpu.control.reaper.observe import Decide, lock_each, split_by_current_record
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import authorization_of, requested_by
+from cloudgpu.control.team.authorization import authorization_of, requester_record
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_events import requested
@@ -80,7 +80,7 @@ def stop_locked_batch(session: Session, items: Sequence[EndItem]) -> Outcome:
             stack.enter_context(on_abort(unproved_sentence(item.machine.name, "stop")))
         session.ledger.append(
             [
-                _stop_request(item, now, requested_by(session, item.machine, "stop", authorization=authorization))
+                _stop_request(item, now, requester_record(session, item.machine, "stop", authorization=authorization))
                 for item in items
             ]
         )

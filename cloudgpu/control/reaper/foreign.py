@@ -14,7 +14,7 @@ from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, error_text, get_
 from cloudgpu.control.policies.resolve import limits_of
 from cloudgpu.control.reaper.observe import REAPER_LOCK
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import authorization_of, requested_by
+from cloudgpu.control.team.authorization import authorization_of, requester_record
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_events import decision_made_for_lab
@@ -99,7 +99,9 @@ def _stop(session: Session, instance: Instance, why: str) -> str:
     session.check_lock(REAPER_LOCK)
     with on_abort(unproved_sentence(name_of(instance), "stop")):
         ownership = Ownership(name_of(instance), instance.tags.get(TAG_OWNER, ""))
-        session.ledger.append([_stop_event(instance, why, session.clock(), requested_by(session, ownership, "stop"))])
+        session.ledger.append(
+            [_stop_event(instance, why, session.clock(), requester_record(session, ownership, "stop"))]
+        )
         return _wait_until_stopped(session, provider, instance.id, instance.market)
 
 

@@ -12,7 +12,7 @@ from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
 from cloudgpu.control.session.accounts import split_gaps, used_accounts
 from cloudgpu.control.session.identity import open_providers
-from cloudgpu.control.team.authorization import check_may, ownership_of_named
+from cloudgpu.control.team.authorization import check_right_and_claim_owner, ownership_of_named
 from cloudgpu.core.model.identity import Unanswered, is_in_unanswered, unanswered_text
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, State
 from cloudgpu.core.model.machine import Machine, command_name, not_none
@@ -159,7 +159,7 @@ def remove(session: Session, resource: ProviderResource) -> None:
     Raises InvalidRequest while a machine uses it, StopUnproved where it may still be there, RoleNeeded where the user
     may not remove it.
     """
-    check_may(session, ownership_of_named(resource), "remove")
+    check_right_and_claim_owner(session, ownership_of_named(resource), "remove")
     if resource.attached_to is not None:
         raise _in_use_error(session, resource)
     with on_abort(
@@ -270,7 +270,7 @@ def save_image(session: Session, machine: Machine, name: str | None, *, restart:
     has ended, InvalidRequest for a machine that supports no images or a name that is taken, ProviderUnavailable when it
     is not known which names are taken or it took longer than an hour, RoleNeeded where the user may not save it.
     """
-    check_may(session, machine, "save an image of")
+    check_right_and_claim_owner(session, machine, "save an image of")
     provider = session.provider_of(machine)
     if not (isinstance(provider, Imageable) and isinstance(provider, HasResources)):
         raise InvalidRequest(

@@ -131,7 +131,7 @@ def reap_once(session: Session, every: timedelta, request: RequestedRun | None =
         run = reap(session, ReapOptions(cron=True, interval=every))
     except LockBusy:
         return ""
-    run = run.without_remote_accounts()
+    run = run.without_accounts_queried_elsewhere()
     # `busy`: another process was making a run. `is_quiet`: nothing was done, and nothing is wrong.
     return "" if run.busy or (run.is_quiet and not is_sweep) else summary(run)
 

@@ -182,7 +182,7 @@ class Watch:
         """Yield a new session: the settings are read again, and a ledger that was away is found again."""
         session = open_session(self._environ, clock=self._clock, tell=self._tell)
         try:
-            session.check_home()
+            session.check_home_exists()
             with _notifying_owners(job, session):
                 session.ledger.check_in_use()
                 session.before_change = self._begin_change

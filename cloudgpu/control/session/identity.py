@@ -140,7 +140,7 @@ def identity_of(session: SessionBase, account: str, region: str | None) -> Accou
     return identity
 
 
-def registered_identity(session: SessionBase, account: str, region: str | None) -> AccountIdentity:
+def ensure_identity(session: SessionBase, account: str, region: str | None) -> AccountIdentity:
     """Return the identity of this account; store one there first if it has none. Call it before a launch."""
     provider = session.provider(account)
     if isinstance(provider, Registers):

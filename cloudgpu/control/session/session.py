@@ -165,7 +165,7 @@ class Session(SessionBase):
             return f"{moved.message} {moved.next}"
         return None
 
-    def check_home(self) -> None:
+    def check_home_exists(self) -> None:
         """Raise LedgerUnavailable where this home is gone, for unattended runs.
 
         Mostly its disk is not mounted: a new ledger there would have no machine, and all would seem well.

@@ -63,7 +63,7 @@ def person_of(session: Session) -> str:
     return session.ledger.person() or session.settings.owner
 
 
-def check_may(
+def check_right_and_claim_owner(
     session: Session, machine: OwnedSubject, verb: str, *, authorization: Authorization | None = None
 ) -> Right:
     """Return the right by which the user may do this to a machine or named resource; raise RoleNeeded without one.
@@ -80,7 +80,7 @@ def check_may(
 def check_right(
     session: Session, machine: OwnedSubject, verb: str, *, authorization: Authorization | None = None
 ) -> Right:
-    """Return and raise what `check_may` does, and record nothing: the user has not agreed yet."""
+    """Return and raise what `check_right_and_claim_owner` does, and record nothing: the user has not agreed yet."""
     authorization = authorization or authorization_of(session)
     right = _right_for(session, authorization, machine, verb)
     if right is None:
@@ -125,7 +125,7 @@ def ownership_note(session: Session, machine: OwnedSubject, verb: str) -> str:
     return "" if right is Right.OWNER else f" It is {authorization.owner_text(machine)}; {_RIGHT_TEXTS[right]}."
 
 
-def requested_by(
+def requester_record(
     session: Session, machine: OwnedSubject, verb: str, *, authorization: Authorization | None = None
 ) -> RequestedBy:
     """Return what the event of a request records: the owner and the right of the user; empty outside a team.
@@ -151,7 +151,7 @@ def _right_for(session: Session, authorization: Authorization, machine: OwnedSub
 
 
 def ownership_of_named(resource: ProviderResource) -> Ownership:
-    """Return the owner of a named volume or image, as `check_may` takes it."""
+    """Return the owner of a named volume or image, as `check_right_and_claim_owner` takes it."""
     return Ownership(f"the {resource.kind} {resource.name}", resource.tags.get(TAG_OWNER, ""))
 
 

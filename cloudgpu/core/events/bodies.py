@@ -32,7 +32,7 @@ Outcome = Literal["made", "refused", "void"]
 class RequestedBy(TypedDict, total=False):
     """In a team: `whose` machine it is, and by which right another member acted.
 
-    `control.team.authorization.requested_by` makes it.
+    `control.team.authorization.requester_record` makes it.
     """
 
     whose: str

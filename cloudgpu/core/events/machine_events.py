@@ -1,7 +1,7 @@
 """Makes the ledger lines of requests and decisions about a machine, by people and the reaper: a function for each kind.
 
 Each has its body and its dedupe text: a second line with the same text is not written. `who` is the result of
-`control.team.authorization.requested_by`: who requested it, by which right.
+`control.team.authorization.requester_record`: who requested it, by which right.
 """
 
 from __future__ import annotations

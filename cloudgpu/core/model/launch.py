@@ -124,7 +124,9 @@ class Boot:
     policy: Mapping[str, Any] = field(
         default_factory=dict
     )  # the part of the policy that the agent needs; empty: only the lease counts
-    own_source: str = field(default="", repr=False)  # the agent's second file, where the computer is shared with others
+    own_meter_source: str = field(
+        default="", repr=False
+    )  # the agent's second file, where the computer is shared with others
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ class ReaperRun:
             return STOP_UNCONFIRMED
         return PARTLY_UNKNOWN if self.unanswered or self.faults else 0
 
-    def without_remote_accounts(self) -> ReaperRun:
+    def without_accounts_queried_elsewhere(self) -> ReaperRun:
         """Return it without accounts that another computer has queried lately: nothing is wrong with them."""
         gaps = (gap for gap in self.unanswered if not (isinstance(gap, AccountElsewhere) and gap.was_asked_lately))
         return replace(self, unanswered=tuple(gaps))

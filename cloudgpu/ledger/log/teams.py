@@ -44,7 +44,7 @@ class Sharing:
     """How a ledger in a database is shared, as its user `person` sees it. `team` is None if it is not shared.
 
     `owner` is the database user who owns the tables and is not bound by the database's rules. `is_recorded`: the
-    team is recorded, and the rules apply; else it is only requested. `has_all_rights`: its roles have all rights.
+    team is recorded, and the rules apply; else it is only requested. `roles_have_all_rights`: its roles lack no right.
     `members` are the database users who may write, `payers` those who may also change budgets, policies and limits.
     `remarks` are sentences for the user who shares it.
     """
@@ -59,7 +59,7 @@ class Sharing:
     payers: tuple[str, ...]
     missing: tuple[MissingRight, ...]
     remarks: tuple[str, ...]
-    has_all_rights: bool
+    roles_have_all_rights: bool
 
 
 def not_shareable_error(location: str) -> InvalidRequest:

@@ -104,11 +104,21 @@ def sharing(
     role = current_role(connection)[0]
     remarks = tuple(_remarks(connection, team, ownership))
     is_recorded = present_team is not None and team == present_team
-    has_all_rights = team is not None and all(one.is_of_person for one in missing)
+    roles_have_all_rights = team is not None and all(one.is_of_person for one in missing)
     roles = (team.members, team.payers) if team else ("", "")
     members, payers = (users_with_role(connection, one) for one in roles)
     return Sharing(
-        location, person, owner, role, team, is_recorded, members, payers, tuple(missing), remarks, has_all_rights
+        location,
+        person,
+        owner,
+        role,
+        team,
+        is_recorded,
+        members,
+        payers,
+        tuple(missing),
+        remarks,
+        roles_have_all_rights,
     )
 
 
@@ -124,7 +134,7 @@ def missing_sharing(connection: Connection, location: str) -> Sharing:
     )
     return Sharing(
         location, person, "", Role.ALONE, None, is_recorded=False, members=(), payers=(), missing=(),
-        remarks=(message,) if message else (), has_all_rights=False,
+        remarks=(message,) if message else (), roles_have_all_rights=False,
     )  # fmt: skip
 
 

@@ -92,7 +92,7 @@ def _write_agent(built: Layout, final: Layout, attempt: Attempt) -> None:
     from cloudgpu.core.launch.plan import Lease  # a machine's own process imports this module, and makes no machine
 
     write_file(built.agent / "agent.py", attempt.boot.agent_source)
-    write_file(built.agent / "own.py", attempt.boot.own_source)
+    write_file(built.agent / "own.py", attempt.boot.own_meter_source)
     wrapper = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$HOME/.cloudgpu/agent.py" "$@"\n'
     write_file(built.agent / "agent", wrapper, 0o700)
     settings = {

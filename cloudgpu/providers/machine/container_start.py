@@ -137,7 +137,7 @@ def _files(attempt: Attempt, container: ContainerSpec, directory: str) -> list[F
     keys = "".join(f"{line.strip()}\n" for line in boot.client_public_keys)
     text_by_name = {
         "agent.py": boot.agent_source,
-        "own.py": boot.own_source,  # with it, the agent measures this machine's own processes alone
+        "own.py": boot.own_meter_source,  # with it, the agent measures this machine's own processes alone
         "agent.json": json.dumps(_agent_settings(attempt, container, directory)),
         "client_keys": keys,
         "on_start.sh": on_start_script(attempt),

@@ -246,7 +246,7 @@ def launch_body(host: Host, attempt: Attempt) -> dict[str, Any]:
     from cloudgpu.access.jupyter import client as jupyter
 
     boot = attempt.boot
-    files = {"agent.py": boot.agent_source, "own.py": boot.own_source}
+    files = {"agent.py": boot.agent_source, "own.py": boot.own_meter_source}
     files |= {"lab.py": jupyter.program().decode(), "host.py": program()}
     script = "\n".join(part.text for part in boot.parts if part.kind == "on_start")
     if script.strip():

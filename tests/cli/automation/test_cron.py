@@ -220,11 +220,11 @@ def test_show_names_each_line_that_helps_nobody_and_the_way_out(table, session, 
         f"0 * * * * cd / && CLOUDGPU_HOME={other} {sys.executable} -m cloudgpu reap --cron\n"
     )
     found = [(one["why"], one["next"]) for one in show_cron(session, os.environ)["stale"]]
-    by_hand = "Take the line out: crontab -e"
+    interactive = "Take the line out: crontab -e"
     assert found == [
         ("its home /gone is not there", "Run: CLOUDGPU_HOME=/gone cloudgpu cron remove"),
-        ("its home /it is gone is not there", by_hand),
-        ("its program cloudgpu is not there", by_hand),
+        ("its home /it is gone is not there", interactive),
+        ("its program cloudgpu is not there", interactive),
         (
             "there is no ledger at /gone/ledger.db",
             "Take CLOUDGPU_LEDGER out of the line, or name the new place in it: crontab -e",

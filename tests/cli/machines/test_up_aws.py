@@ -168,7 +168,7 @@ def test_every_answer_names_the_machine_as_the_console_does(line):
     told_id(line, lambda: line.aws.instances(live=True)[0].id, f"up --gpu t4 --yes --no-wait {FROM}")
 
 
-def by_hand(group, cidr="", port=22, **more):
+def interactive(group, cidr="", port=22, **more):
     """A rule that somebody makes in the console."""
     source = {"IpRanges": [{"CidrIp": cidr}]} if cidr else more
     ports = {"IpProtocol": "-1"} if port is None else {"IpProtocol": "tcp", "FromPort": port, "ToPort": port}
@@ -191,7 +191,7 @@ def test_a_rule_that_somebody_opened_in_our_own_group_is_told_with_what_closes_i
     assert not [one for one in line(plan).json["plan"]["notes"] if "RISK" in one]
     (group,) = (one.id for one in line.aws.instances(live=True)[0].security_groups)
     for rule, says, command in OPENED:
-        opened = by_hand(group, **rule)
+        opened = interactive(group, **rule)
         client(region="us-east-1").authorize_security_group_ingress(**opened)
         (risk,) = [one for one in line(plan).json["plan"]["notes"] if one.startswith("RISK: ")]
         assert says in risk
@@ -209,7 +209,7 @@ def test_a_rule_of_ours_and_a_small_network_made_by_hand_are_no_risk(line):
     up = "up --gpu t4 --region us-east-1 --yes --no-wait --new --ssh-from-anywhere"
     assert line(up).code == 0
     (group,) = (one.id for one in line.aws.instances(live=True)[0].security_groups)
-    client(region="us-east-1").authorize_security_group_ingress(**by_hand(group, "198.51.100.0/24", 443))
+    client(region="us-east-1").authorize_security_group_ingress(**interactive(group, "198.51.100.0/24", 443))
     assert "RISK" not in line(f"{up} --dry-run").out
 
 

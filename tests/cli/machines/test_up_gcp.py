@@ -205,7 +205,7 @@ def test_a_type_that_is_sold_as_spot_alone_says_so_and_no_later_try_helps(line):
     assert line(f"up --gpu h100 --spot --dry-run {FROM} -o json").json["plan"]["market"] == "spot"
 
 
-def by_hand(gcp, **more):
+def interactive(gcp, **more):
     """Make a firewall rule as somebody does in the console: ahead of all others, for everybody."""
     usual = {"name": "mine", "network": "global/networks/default", "priority": 50, "source_ranges": ["0.0.0.0/0"]}
     usual |= {"direction": "INGRESS", "allowed": [{"I_p_protocol": "tcp", "ports": ["22"]}]}
@@ -235,7 +235,7 @@ def test_a_rule_ahead_of_ours_that_lets_everybody_in_is_told_with_the_command_th
     assert line(UP).code == 0
     if more.get("target_tags") == ["machine"]:
         more = {"target_tags": [gcp.instances(live=True)[0].partition("/")[2]]}
-    by_hand(gcp, **more)
+    interactive(gcp, **more)
     risks = [one for one in line(f"{UP} --new --dry-run -o json").json["plan"]["notes"] if one.startswith("RISK")]
     (check,) = [one for one in line("doctor -o json").json["checks"] if one["name"].startswith("rules made by hand")]
     if not says:

@@ -51,9 +51,9 @@ def now(own_home, capsys, aws):
 
 def test_every_way_to_ask_gives_the_same_sum(now):
     whole = Decimal(cost_document(now)["total_usd"])
-    by_hand = [use for _, use in now.ledger.ended_usages()]
-    by_hand += [use for row in now.ledger.billable_machines() for use in row.open_usage]
-    assert money(sum(charge(use, now.clock()).amount for use in by_hand)).dollars == whole
+    interactive = [use for _, use in now.ledger.ended_usages()]
+    interactive += [use for row in now.ledger.billable_machines() for use in row.open_usage]
+    assert money(sum(charge(use, now.clock()).amount for use in interactive)).dollars == whole
     for by in Grouping:
         found = cost_document(now, parse_cost(now.settings, now.clock(), by=str(by)))
         assert (found["total_usd"], by) == (str(whole), by)

@@ -135,10 +135,10 @@ def test_cron_is_silent_of_a_colleagues_account_until_nobody_has_asked_it_for_a_
     two.up(two.ada)
     for hours, told in ((25, []), (2, ["fake account ada"])):
         two.later(hours * 60)
-        found = reap(two.bob, ReapOptions(cron=True)).without_remote_accounts()
+        found = reap(two.bob, ReapOptions(cron=True)).without_accounts_queried_elsewhere()
         assert ([gap.scope for gap in found.unanswered], found.exit_code) == (told, 8 if told else 0)
     sync_all(two.ada)
-    assert reap(two.bob, ReapOptions(cron=True)).without_remote_accounts().exit_code == 0
+    assert reap(two.bob, ReapOptions(cron=True)).without_accounts_queried_elsewhere().exit_code == 0
 
 
 def test_watch_says_nothing_of_a_colleagues_account_until_nobody_has_asked_it_for_a_day(two):

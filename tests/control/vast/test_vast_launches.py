@@ -224,7 +224,7 @@ def test_strangers_are_never_rented_from_unasked(vast, lab):
 def test_a_machine_that_a_higher_bid_takes_is_for_jobs_alone(vast, lab):
     asked = parse_request(gpu="rtx4090", spot=True, no_guard=True)
     with pytest.raises(InvalidRequest) as refused:
-        prepare(lab.session, replace(asked, by_hand=True))
+        prepare(lab.session, replace(asked, interactive=True))
     assert "cloudgpu run --spot" in refused.value.next
     assert prepare(lab.session, asked).plan.offer.configuration.market is Market.SPOT
     assert not vast.called("rent")

@@ -86,9 +86,9 @@ def test_a_gang_that_lost_a_node_too_often_is_lost_and_ended():
 
 
 def test_an_end_that_somebody_asked_for_launches_no_other_gang():
-    by_hand = GONE | {"action_reason": "asked by the user"}
-    assert step(gang(), nodes(g0=by_hand, g1=by_hand, g2=by_hand)).outcome is State.LOST
-    taken = step(gang(), nodes(g0=by_hand, g1=GONE, g2=by_hand))
+    interactive = GONE | {"action_reason": "asked by the user"}
+    assert step(gang(), nodes(g0=interactive, g1=interactive, g2=interactive)).outcome is State.LOST
+    taken = step(gang(), nodes(g0=interactive, g1=GONE, g2=interactive))
     assert (taken.action, taken.interrupted) == (JobAction.RETRY, True)
 
 

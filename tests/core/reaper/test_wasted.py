@@ -69,5 +69,7 @@ def test_idle_time_never_costs_more_than_the_machine(shown, nanos):
     hours = [hour(number, *seconds) for number, seconds in enumerate(shown)]
     found, paid = of(hours, run), charge(run, NOW)
     assert 0 <= found.low <= found.amount <= found.high <= paid.high
-    by_hand = sum(nanos * PARTS_PER_NANO * idle // max(1, gpu + used + idle + rest) for gpu, used, idle, rest in shown)
-    assert abs(found.amount - by_hand) <= len(shown)
+    interactive = sum(
+        nanos * PARTS_PER_NANO * idle // max(1, gpu + used + idle + rest) for gpu, used, idle, rest in shown
+    )
+    assert abs(found.amount - interactive) <= len(shown)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.agent.program import own_source, source
+from cloudgpu.agent.program import own_meter_source, source
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
@@ -182,7 +182,7 @@ def test_the_agent_finds_its_settings(cloud):
     assert settings["jupyter"][1:] == ["-m", "jupyterlab", "--no-browser"]
     assert settings["own"] == [f"CLOUDGPU_MACHINE={marker(layout.root)}"]
     assert (settings["policy"], settings["gpus"]) == ({"after": 3600.0}, 0)
-    assert (layout.agent / "own.py").read_text() == own_source()
+    assert (layout.agent / "own.py").read_text() == own_meter_source()
     assert stat.S_IMODE((layout.agent / "agent").stat().st_mode) == 0o700
 
 

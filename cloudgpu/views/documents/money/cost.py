@@ -179,7 +179,7 @@ class Fees(TypedDict):
 
 
 class CostToCome(TypedDict):
-    """What continues to cost money."""
+    """What an hour costs now, and the totals to expect at that rate."""
 
     burn: BurnRate
     """What an hour costs now."""
