@@ -148,26 +148,33 @@ def _write_json(file: TextIO, charges: Iterable[Mapping[str, Any]], period_docum
 @contextmanager
 def _atomic_file(out: Path) -> Iterator[TextIO]:
     """Open a temporary file that replaces `out` once it is written; a device or a pipe is written to directly."""
-    is_special = out.exists() and not out.is_file()
-    out_file = out if is_special else out.resolve()
-    temporary = out_file.with_name(f".{out_file.name}.{os.getpid()}")
     try:
-        if is_special:
-            with out.open("w", encoding="utf-8", newline="") as file:
-                yield file
-            return
-        with temporary.open("w", encoding="utf-8", newline="") as file:
+        is_special = out.exists() and not out.is_file()
+        out_file = out if is_special else out.resolve()
+        temporary = out_file.with_name(f".{out_file.name}.{os.getpid()}")
+        file = (out if is_special else temporary).open("w", encoding="utf-8", newline="")
+    except (OSError, ValueError) as error:  # ValueError: it has a null byte, or no name
+        raise _unwritable_error(out, error) from error
+    try:
+        with file:
             yield file
-        temporary.replace(out_file)
+        if not is_special:
+            temporary.replace(out_file)
     except OSError as error:
-        raise InvalidRequest(
-            f"{out} cannot be written: {(error.strerror or str(error)).lower()}.",
-            field="--out",
-            value=str(out),
-            next="Name a file in an existing directory that you can write to.",
-        ) from error
+        raise _unwritable_error(out, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if not is_special:
+            temporary.unlink(missing_ok=True)
+
+
+def _unwritable_error(out: Path, error: OSError | ValueError) -> InvalidRequest:
+    why = (getattr(error, "strerror", None) or str(error)).lower()
+    return InvalidRequest(
+        f"{out} cannot be written: {why}.",
+        field="--out",
+        value=str(out),
+        next="Name a file in an existing directory that you can write to.",
+    )
 
 
 def parse_export_period(session: Session, since: Moment | None, until: Moment | None, tz: str | None) -> ExportPeriod:

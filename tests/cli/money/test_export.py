@@ -109,6 +109,16 @@ def test_what_cannot_be_is_one_error_with_its_field(words, field, says, typed, t
     assert error["next"]
 
 
+@pytest.mark.parametrize("name", ["file/bill.csv", "file/sub/bill.csv", "x" * 300])
+def test_a_name_that_no_file_can_have_is_an_error_of_out(typed, tmp_path, name):
+    (tmp_path / "file").write_text("kept")
+    code, out, _ = typed("export", "--out", str(tmp_path / name), "-o", "json")
+    error = json.loads(out)["error"]
+    assert (code, error["field"]) == (2, "--out")
+    assert "cannot be written: " in error["message"]
+    assert (tmp_path / "file").read_text() == "kept"
+
+
 def test_a_form_that_is_none_names_those_there_are(typed):
     code, _, err = typed("export", "--format", "xlsx")
     assert code == 2
