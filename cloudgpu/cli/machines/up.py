@@ -13,7 +13,7 @@ from cloudgpu.cli.launch.planned import brief_plan_text, plan_text
 from cloudgpu.cli.render import console_text, next_steps, paragraph, steps
 from cloudgpu.cli.terminal import is_terminal
 from cloudgpu.core.model.machine import is_on_prem
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.config.templates.find import Template
@@ -94,8 +94,11 @@ def command(
     document = build_plan_document(session, prepared)
     if dry_run:
         if not all(budget["fits"] for budget in document["plan"]["budgets"]):
-            tell_plan(document, session.clock(), output, verbose=verbose)
-            check_budgets(session, prepared)
+            try:
+                check_budgets(session, prepared)
+            except CloudgpuError:
+                tell_plan(document, session.clock(), output, verbose=verbose)
+                raise
         emit(output, document, _plan_text(document, session.clock(), verbose=verbose))
         return
     session.check_launchable()
@@ -212,16 +215,22 @@ def _cluster_text(result: UpDocument, *, has_waited: bool) -> str:
         [(f"run --on {name} --nodes {total} -- CMD", "queue a job")] if result["plan"]["engine"] == "slurm" else []
     )
     text = steps([*queue_steps, run_step, shell_step, (f"down {name}", "end it")])
-    return f"{name} is ready: {total} machines, {first_name} to {last_name}.\n{text}"
+    on_start_text = _on_start_text(f"{name} --all-nodes", result["on_start"], follow=False)
+    ready_text = paragraph(f"{name} is ready: {total} machines, {first_name} to {last_name}{on_start_text}.")
+    return f"{ready_text}\n{text}"
 
 
-def _on_start_text(name: str, on_start: str | None) -> str:
-    """Return the status of the template's script, after `ready`; empty if it has succeeded."""
+def _on_start_text(target: str, on_start: str | None, *, follow: bool = True) -> str:
+    """Return the status of the template's script, after `ready`; empty if it has succeeded.
+
+    `target` is what `exec` takes; `follow`: whether its log can be followed while it runs.
+    """
     from cloudgpu.control.access.on_start import LOG_PATH
 
+    show_log = f"cloudgpu exec {target} --"
     if on_start == "running":
-        return f"; on_start still runs (its log: cloudgpu exec {name} -- tail -f {LOG_PATH})"
-    return f", but on_start failed (its log: cloudgpu exec {name} -- cat {LOG_PATH})" if on_start == "failed" else ""
+        return f"; on_start still runs (its log: {show_log} {'tail -f' if follow else 'cat'} {LOG_PATH})"
+    return f", but on_start failed (its log: {show_log} cat {LOG_PATH})" if on_start == "failed" else ""
 
 
 def _difference_text(difference: RequestDifference) -> str:

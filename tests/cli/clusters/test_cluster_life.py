@@ -68,3 +68,18 @@ def test_a_cluster_lives_under_one_name_from_up_to_down(cloudgpu, tmp_path):
     assert down.code == 0, down.err
     assert down.out.startswith("train with all its 2 nodes is gone. It cost at most $")
     assert cloudgpu.machines() == []
+
+
+def test_up_says_that_the_on_start_of_a_cluster_failed_or_still_runs(cloudgpu):
+    place = cloudgpu.home / "templates"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "own.yaml").write_text("on_start: |\n  while [ ! -e go ]; do sleep 0.1; done\n  exit 7\n")
+    up = ("up", "--yes", "--name", "train", "--nodes", "2", "--engine", "none", "--template", "own")
+    said = " ".join(cloudgpu(*up).out.split())
+    log = "(its log: cloudgpu exec train --all-nodes -- cat .cloudgpu/on_start.log)"
+    assert f"train is ready: 2 machines, train-0 to train-1; on_start still runs {log}." in said
+    assert cloudgpu("exec", "train", "--all-nodes", "--", "touch", "go").code == 0
+    assert cloudgpu(*up, "--wait-start").code == 2
+    said = " ".join(cloudgpu(*up).out.split())
+    assert f"train is ready: 2 machines, train-0 to train-1, but on_start failed {log}." in said
+    assert cloudgpu("down", "train", "--yes").code == 0

@@ -89,6 +89,13 @@ def test_a_launch_past_it_exits_with_3_and_says_the_way_out(line):
     assert json.loads(line("ls --all -o json").out)["machines"] == []
 
 
+def test_a_plan_that_nothing_refuses_is_printed_once_though_a_budget_is_too_small(line):
+    line("budget set tight --amount 0.05 --period month --action notify")
+    done = line("up --dry-run --lease 1h")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.count("Plan\n") == 1
+
+
 def test_a_plan_says_which_budget_an_override_passes(line):
     line("budget set tight --amount 0.05 --period month")
     line("budget set firm --amount 0.04 --period month --no-override")
