@@ -64,6 +64,7 @@ def command(
     from cloudgpu.control.reaper.reaper import ReapOptions, reap
     from cloudgpu.control.session.base import report_nothing
     from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
+    from cloudgpu.core.reaper.result import ReaperRun
 
     session = open_session(warn_overdue=False)
     if cron:
@@ -73,6 +74,8 @@ def command(
         session.ledger.check_in_use()
         full_run = _is_full_run(session, nightly=nightly, cron=cron)
     if cron and nightly and not full_run:
+        not_due = ReaperRun(session.clock(), busy="No full run is due: tonight's has been made.")
+        _show(not_due, output, explain=explain, verbose=verbose)
         return
     if not verbose:
         session.report, session.report_waits = report_nothing, session.report

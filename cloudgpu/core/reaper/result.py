@@ -139,7 +139,7 @@ def busy(item: EndItem) -> NotEnded:
 
 @dataclass(frozen=True, slots=True)
 class ReaperRun:
-    """One run. `busy`: another one holds the lock, so that nothing was done.
+    """One run. `busy`: why nothing was done: another one holds the lock, or no run was due.
 
     `decisions` has one for each machine, also "keep"; `views` is what each was decided by, in the same order. `ended`,
     `renewed` and `warned` are what was done, `skipped` what was not. `unconfirmed` may still be billed.

@@ -176,6 +176,9 @@ def test_the_nights_sweep_from_cron_is_made_once_and_summed_up(fleet, reap):
     assert out.startswith("1 machine (")
     assert reap("--cron") == (0, "", "")
     assert reap("--cron", "--nightly") == (0, "", "")
+    code, out, _ = reap("--cron", "--nightly", "-o", "json")
+    assert (code, json.loads(out)["decisions"]) == (0, [])
+    assert json.loads(out)["busy"].startswith("No full run is due")
     (first, *rest) = fleet.session.ledger.events("reaper")
     assert (first.body["sweep"], first.body["cron"]) == (True, True)
     assert [line.body["sweep"] for line in rest] == [False]

@@ -72,7 +72,7 @@ class ReapDocument(AccountCoverage, IncompleteAnswer):
     dry_run: bool
     """Nothing was changed anywhere: `decisions` are what a run would do."""
     busy: str | None
-    """Another run is at work, so nothing was done; null otherwise."""
+    """Why nothing was done: another run is at work, or no full run is due; null otherwise."""
     exit_code: int
     """The command's exit code: 9 if `unconfirmed` is not empty, else 8 if `unanswered` or `errors` is not, else 0."""
     decided: dict[str, int]
