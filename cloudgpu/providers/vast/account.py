@@ -38,7 +38,7 @@ def credit(vast: Vast) -> PrepaidCredit:
     without a number.
     """
     user = _user(vast)
-    amount = user.get("credit", user.get("balance"))
+    amount = user.get("balance") if user.get("credit") is None else user["credit"]
     if isinstance(amount, bool) or not isinstance(amount, int | float):
         raise ProviderUnavailable(
             f"{CLOUD} does not say what is left of the credit.",

@@ -174,7 +174,14 @@ def number_of(id: str) -> int:  # noqa: A002
 
 
 def instance(vast: Vast, contract: Raw) -> Instance:
-    """Return a contract as a machine, and cache its price."""
+    """Return a contract as a machine, and cache its price. Raises ProviderUnavailable for a field of a wrong type."""
+    try:
+        return _instance(vast, contract)
+    except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError) as error:
+        raise unreadable_error(f"answered with a contract {contract['id']} that cannot be read") from error
+
+
+def _instance(vast: Vast, contract: Raw) -> Instance:
     contract_market = Market.SPOT if contract.get("is_bid") else Market.ON_DEMAND
     state, billed, reason = _state(contract)
     vast.host_leaves_at[str(contract["id"])] = market.host_end(contract)

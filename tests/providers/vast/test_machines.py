@@ -103,6 +103,21 @@ def test_another_contract_than_was_asked_for_is_no_answer(vast, lab):
         lab.get(made.id)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("ports", 5), ("ports", {"22/tcp": 5}), ("ports", {"22/tcp": ["22"]}), ("gpu_ram", "many"), ("num_gpus", [2])],
+)
+def test_a_contract_of_ours_with_a_field_of_a_wrong_type_is_no_answer(vast, lab, monkeypatch, field, value):
+    made, shown = launched(lab), Contract.shown
+    lab.get(made.id)
+    monkeypatch.setattr(Contract, "shown", lambda one: {**shown(one), field: value})
+    with pytest.raises(ProviderUnavailable, match=f"a contract {made.id} that cannot be read"):
+        lab.get(made.id)
+    lab.terminate(made.id)
+    with pytest.raises(InstanceNotFound):
+        lab.get(made.id)
+
+
 def test_contracts_of_somebody_else_are_not_ours(vast, lab):
     made = launched(lab)
     theirs = launched(lab, attempt_of(lab, key="other"))
@@ -255,3 +270,8 @@ def test_a_log_is_read_without_the_key_and_waited_for(vast, lab):
     vast.say(made.id, "cloudgpu-host-key: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA==")
     vast.dwell(logs=9)
     assert list(lab.host_keys(made.id)) == ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA=="]
+
+
+def test_a_credit_of_null_hides_no_balance_that_is_there(vast, lab):
+    vast.faults.add("user", error="x", status=200, body={"id": 7, "credit": None, "balance": 12.5})
+    assert lab.credit().remaining.dollars == 12.5
