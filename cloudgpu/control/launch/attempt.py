@@ -358,7 +358,7 @@ def end_nodes(session: Session, machines: Sequence[Machine], why: str) -> None:
         try:
             end_locked(session, machine, why=why, launch_failed=True)
         except CloudgpuError as error:
-            session.report(f"{machine.name} could not be ended ({error.message}) cloudgpu reap ends it.")
+            session.report(f"{machine.name} could not be ended ({error.message.rstrip('.')}). cloudgpu reap ends it.")
             failures.append(error)
     if failures:
         raise failures[0]

@@ -56,7 +56,8 @@ def ensure_timer(session: Session, machine: Machine, why: str) -> Machine:
         ends_early = may_fire(machine, session.clock()) and not_none(machine.timer) < not_none(machine.renew_until)
         until_text = f" Until then it ends the machine at {minute_text(not_none(machine.timer))}." if ends_early else ""
         session.report(
-            f"{machine.name}: its timer in the cloud is not set ({error.message}) cloudgpu reap sets it.{until_text}"
+            f"{machine.name}: its timer in the cloud is not set ({error.message.rstrip('.')}). cloudgpu reap sets "
+            f"it.{until_text}"
         )
         return machine
 
@@ -77,7 +78,8 @@ def move_timer_before_start(session: Session, machine: Machine) -> None:
     except CloudgpuError as error:
         if not may_fire(machine, session.clock()):
             session.report(
-                f"{machine.name}: its timer in the cloud is not set ({error.message}) cloudgpu reap sets it."
+                f"{machine.name}: its timer in the cloud is not set ({error.message.rstrip('.')}). "
+                "cloudgpu reap sets it."
             )
             return
         error.message += (

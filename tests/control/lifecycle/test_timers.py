@@ -379,4 +379,4 @@ def test_who_extends_hears_that_the_old_timer_fires_until_the_new_one_is_set(mov
     moves.cloud.fail_next("set_timer", ProviderUnavailable("the scheduler does not answer."))
     extend(moves.session, plan_extension(moves.session, row, 9 * HOUR))
     (said,) = [one for one in moves.said if "is not set" in one]
-    assert said.endswith("cloudgpu reap sets it. Until then it ends the machine at 2026-11-20 16:00 UTC.")
+    assert said.endswith("not answer). cloudgpu reap sets it. Until then it ends the machine at 2026-11-20 16:00 UTC.")
