@@ -136,7 +136,9 @@ def parse_estimate(settings: Settings, now: datetime, **options: Unpack[Estimate
         machine_count=machine_count,
         disks=_disks(options.get("disk_type")),
         disk_gb=parse_whole_number(_default_to(options.get("disk"), DEFAULT_DISK_GB), "--disk", 0, MAX_DISK_GB),
-        address=parse_member(Address, options.get("address", Address.EPHEMERAL), "value of --address", "--address"),
+        address=parse_member(
+            Address, str(_default_to(options.get("address"), Address.EPHEMERAL)), "value of --address", "--address"
+        ),
         committed=None if options.get("committed") is None else _parse_committed(str(options.get("committed"))),
         hours=_weekly_hours(options),
         flops=_flops(options),

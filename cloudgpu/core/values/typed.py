@@ -28,7 +28,7 @@ def parse_member(kind: type[Member], text: str, noun: str, field: str) -> Member
     """Return the enum member of this text; raise InvalidRequest, which suggests a similar one, for any other text."""
     if text in list(kind):
         return kind(text)
-    raise unknown_word(f"{text!r} is not a valid {noun}", text, kind, field=field)
+    raise unknown_word(f"{text!r} is not a valid {noun}", str(text), kind, field=field)  # a library call may pass any
 
 
 def parse_gpu(text: str | None) -> tuple[str | None, int | None]:

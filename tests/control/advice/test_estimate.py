@@ -20,6 +20,7 @@ from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.advice.estimate import estimate
 from cloudgpu.control.advice.estimate_inputs import PastMachine
 from cloudgpu.control.advice.estimate_request import parse_estimate
+from cloudgpu.control.catalog.market import parse_order
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.core.catalog.pricelist import PER_HOUR, PriceRow, RowKey
 from cloudgpu.core.model.offers import Basis, Market
@@ -431,6 +432,14 @@ def test_a_run_that_nobody_knows_or_that_did_nothing_is_refused(face, past):
     with pytest.raises(InvalidRequest, match="did no work that could be repeated") as raised:
         face.advice.estimate(like="wolf")
     assert (raised.value.field, raised.value.next) == ("--like", "Run: cloudgpu show wolf --why")
+
+
+def test_no_address_given_is_the_usual_one_and_what_is_no_text_is_refused():
+    settings = settings_from_text("", login="ada")
+    assert parse_estimate(settings, NOW, address=None) == parse_estimate(settings, NOW)
+    with pytest.raises(InvalidRequest, match="None is not a valid order") as raised:
+        parse_order(None)
+    assert (raised.value.field, raised.value.value) == ("--sort", "None")
 
 
 def test_by_hand_what_eight_gpus_did_takes_one_and_that_it_fits_there_is_not_said():

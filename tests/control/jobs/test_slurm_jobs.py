@@ -44,7 +44,7 @@ from tests.control.clusters.gang import needs_slurm
 from tests.control.jobs.bench import Bench
 
 RANKS = """
-echo "node_of $CLOUDGPU_NODE_RANK of $CLOUDGPU_NUM_NODES on $(echo $CLOUDGPU_NODE_IPS) at $MASTER_ADDR"
+echo "rank $CLOUDGPU_NODE_RANK of $CLOUDGPU_NUM_NODES on $(echo $CLOUDGPU_NODE_IPS) at $MASTER_ADDR"
 test "$MASTER_PORT" -gt 0 && test "$(wc -l < "$CLOUDGPU_HOSTFILE")" = 2 && test "$SLURM_JOB_NUM_NODES" = 2
 test "$CLOUDGPU_NODE_RANK" = 0 && cp train.py "$CLOUDGPU_RESULTS/copy.py"
 until test -e "$CLOUDGPU_RESULTS/copy.py"; do sleep 0.1; done
@@ -125,8 +125,8 @@ def test_the_status_is_that_of_the_rank_that_failed_first(train, done):
 
 
 def test_each_rank_finds_who_it_is_and_results_come_back(train, done):
-    assert f"node_of 0 of 2 on {' '.join(one.address[0] for one in train.nodes)} at" in train.out(done["ranks"])
-    assert "node_of 1 of 2" in train.out(done["ranks"])
+    assert f"rank 0 of 2 on {' '.join(one.address[0] for one in train.nodes)} at" in train.out(done["ranks"])
+    assert "rank 1 of 2" in train.out(done["ranks"])
     assert done["ranks"].fetched.whole
     copy = train.work / "results" / "ranks" / "copy.py"
     assert copy.read_text() == (train.work / "train.py").read_text()
