@@ -27,7 +27,7 @@ DRY_RUN_PERMITTED = "DryRunOperation"  # the error code of a dry run that is per
 # created, its sentence has the role's name and no ARN (public record: aws-cdk, issue 27067).
 ABSENT = "NoSuchEntity"
 NO_DRY_RUN = "AWS has no dry run of it"
-NO_RESOURCE = "tested only on a resource of cloudgpu's, and there is none here (doctor --live makes one)"
+NO_RESOURCE = "tested only on cloudgpu's own resources, of a kind that is not here (doctor --live makes a machine)"
 _DRY_RUN = {"DryRun": True}
 OurResources = Mapping[str, str]  # an id of one of our own resources for each name in _RESOURCES
 

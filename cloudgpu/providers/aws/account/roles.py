@@ -324,7 +324,8 @@ def _schedules_may_assume(arn: str, trust: Mapping[str, Any]) -> bool | None:
 def _timer_rights(aws: Aws, arn: str) -> dict[str, bool | None]:
     """Return which of TIMER_ACTIONS the role `arn` may do to a machine of cloudgpu; None: only AWS can evaluate that.
 
-    IAM's policy simulator evaluates all policies of the role, its permissions boundary and those of the organisation.
+    IAM's policy simulator evaluates all policies of the role, its permissions boundary and the organisation's service
+    control policies, without those that have a condition (IAM user guide, "IAM policy simulator").
     """
     _, partition, _, _, account_id, _ = arn.split(":")
     machine_arn = f"arn:{partition}:ec2:{aws.options.home_region}:{account_id}:instance/i-0123456789abcdef0"
