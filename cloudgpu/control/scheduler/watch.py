@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 TICK_S = 1.0
 # An overdue job is run, however late, and once (APScheduler 3 drops it with a warning where a second is the grace).
 JOB_DEFAULTS: Mapping[str, Any] = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+_AFTER_RUN = timedelta(
+    seconds=1
+)  # until a run that was requested during another: the scheduler skips one that overlaps
 
 
 class Watch:
@@ -64,6 +67,8 @@ class Watch:
         self._run_lock = threading.Lock()  # held while a run is being made
         self._machine_ending = threading.Event()  # a machine is being ended
         self._jobs_at_work: set[str] = set()
+        self._schedule_lock = threading.Lock()
+        self._requested_jobs: set[str] = set()  # jobs that are to run soon, and have not begun since
         self._report_lock = threading.Lock()
         self._last_errors: dict[str, str] = {}  # the last reported error of each failing job
         self._jobs_finding_move: set[str] = set()  # jobs that found the ledger moved, and try once more
@@ -115,11 +120,15 @@ class Watch:
 
     def _run_soon(self, name: str) -> None:
         """Have the scheduler check at once whether this job is due."""
-        self._scheduler.modify_job(name, next_run_time=datetime.now(UTC))
+        with self._schedule_lock:
+            self._requested_jobs.add(name)
+            self._scheduler.modify_job(name, next_run_time=datetime.now(UTC))
 
     def _run_if_due(self, job: WatchJob) -> None:
         """Do a job if it is due, and schedule it again; report its errors."""
         wait = job.retry
+        with self._schedule_lock:
+            self._requested_jobs.discard(job.name)
         try:
             with self._open_session(job) as session:
                 if job.due(session) <= session.clock():
@@ -134,7 +143,11 @@ class Watch:
             self._record_fault(job, f"{error.message} {error.next or ''}", for_all=isinstance(error, LedgerAway))
         except Exception as error:  # noqa: BLE001  (one job's defect must not end the others)
             self._record_fault(job, f"a defect: {type(error).__name__}: {error}")
-        if not self._watch_ending.is_set():
+        if self._watch_ending.is_set():
+            return
+        with self._schedule_lock:
+            if job.name in self._requested_jobs:
+                wait = min(wait, _AFTER_RUN)
             self._scheduler.modify_job(job.name, next_run_time=datetime.now(UTC) + wait)
 
     def _begin_change(self) -> None:
@@ -287,10 +300,8 @@ def announce_process(session: Session, *, every: timedelta, metrics: str | None)
         file.write_text(json.dumps(asdict(process)), encoding="utf-8")
         try:
             yield
-        finally:
+        finally:  # the directory stays: another watch may be about to write into it
             file.unlink(missing_ok=True)
-            with suppress(OSError):
-                directory.rmdir()
 
 
 def find_watch_processes(session: Session) -> list[WatchProcess]:

@@ -169,3 +169,29 @@ def test_a_watch_that_only_knows_the_old_place_ends_and_says_where_the_ledger_is
     why = watched(environ, said).ledger_moved
     assert why is not None
     assert (why.exit_code, f"moved to sqlite:///{tmp_path}/new.db" in why.message, said) == (2, True, [])
+
+
+def test_a_run_that_is_requested_while_another_one_ends_is_made(tmp_path):
+    watch = Watch({"CLOUDGPU_HOME": str(tmp_path)}, every=timedelta(hours=1), price_interval=None, tell=print)
+    asked, ran = [], []
+
+    def due(session):
+        asked.append(1)
+        if len(asked) != 2:
+            return session.clock()
+        watch._run_soon("pass")  # after the work, before its next time is set
+        return session.clock() + timedelta(hours=1)
+
+    def work(session):
+        ran.append(1)
+        if len(ran) == 2:
+            watch.end()
+        return ""
+
+    watch.jobs = [WatchJob("pass", timedelta(hours=1), due, work)]
+    thread = threading.Thread(target=watch.run)
+    thread.start()
+    thread.join(LONG / 4)
+    watch.end()
+    thread.join(LONG)
+    assert len(ran) == 2
