@@ -25,7 +25,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 
 BASIS = "setting"  # of the price of a tariff
-_RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
+_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+)(?::([0-9]+))?)?")
 MAX_ARRAY_INDEX = 4_000_000  # slurm.conf(5), MaxArraySize: at most 4000001
 SHARED, IDLE = "shared", "idle"  # keys besides job ids, which begin with `job-`
 Visit = tuple[datetime, datetime | None, str]  # (begin, end or None, job id): a job was on a machine
@@ -227,9 +227,15 @@ def elements_of(array: str | None) -> int:
     """
     chosen = bytearray(MAX_ARRAY_INDEX + 1)  # a set of so many numbers would take a hundred times as much memory
     for first, last, step in _RANGE.findall((array or "").partition("%")[0]):
-        indexes = range(int(first), min(int(last or first), MAX_ARRAY_INDEX) + 1, int(step or 1) or 1)
+        indexes = range(_index(first), min(_index(last or first), MAX_ARRAY_INDEX) + 1, _index(step or "1") or 1)
         chosen[indexes.start : indexes.stop : indexes.step] = b"\1" * len(indexes)
     return max(1, chosen.count(1))
+
+
+def _index(digits: str) -> int:
+    """Return a number that was typed; MAX_ARRAY_INDEX + 1 for any with so many digits that `int` may refuse it."""
+    digits = digits.lstrip("0")
+    return int(digits or "0") if len(digits) <= len(str(MAX_ARRAY_INDEX)) else MAX_ARRAY_INDEX + 1
 
 
 def minutes_within(limit: Money, per_hour: Money, elements: int = 1) -> int:

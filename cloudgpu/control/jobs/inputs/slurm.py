@@ -13,7 +13,9 @@ from cloudgpu.errors import InvalidRequest
 MAX_NODES, MAX_GPUS = 10_000, 64
 # The options that also go with a job that launches its own cluster (no --on); with one node, only the first.
 GANG_OPTIONS = ("--nodes", "--gpus-per-node", "--once")
-_ARRAY = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%[1-9]\d*)?")
+_INDEX = r"[0-9]{1,9}"  # nine digits are more than Slurm's highest index
+_INDEXES = rf"{_INDEX}(-{_INDEX}(:{_INDEX})?)?"
+_ARRAY = re.compile(rf"{_INDEXES}(,{_INDEXES})*(%[1-9][0-9]{{0,8}})?")
 _SLURM_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]*")
 
 
