@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.jobs.deadline.choice import choice_of
+from cloudgpu.access.jobs.checkpoints import StoredCheckpoint
+from cloudgpu.control.jobs.deadline.choice import _copied_work_s, choice_of
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.core.events import job_events as lines
+from cloudgpu.core.jobs.job import Attempt
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.errors import NoCapacity
 from tests.control.conftest import Lab
@@ -84,3 +88,9 @@ def test_a_machine_is_left_for_a_cheaper_one_only_where_one_more_checkpoint_fits
 def test_prices_are_not_asked_for_at_every_look_where_that_cannot_be_written(asked, directory):
     (directory / "rounds").mkdir(parents=True)
     assert asked(directory) == 0
+
+
+def test_the_work_of_a_copy_counts_though_the_machine_named_no_checkpoint(lab, job, directory):
+    tried = replace(job, attempts=(Attempt(1, None, "cg-1", lab.clock() - timedelta(hours=1)),))
+    seen = RemoteState(Phase.RUNNING, 100.0, started_at=10.0, checkpointed_at=40.0)
+    assert _copied_work_s(tried, seen, None, StoredCheckpoint(1, "step-1", 5, directory, {})) == 30

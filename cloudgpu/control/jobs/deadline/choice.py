@@ -267,7 +267,7 @@ def _copied_work_s(
     if remote.checkpointed_at is None or remote.started_at is None:
         return None
     is_new = earlier_copy is None or newest_copy.number > earlier_copy.number
-    if newest_copy.name != remote.checkpoints[0] and not (is_new and newest_copy.name not in remote.checkpoints):
+    if newest_copy.name not in remote.checkpoints[:1] and not (is_new and newest_copy.name not in remote.checkpoints):
         return None
     return job.attempts[-1].work_before_s + max(0.0, remote.checkpointed_at - remote.started_at)
 
