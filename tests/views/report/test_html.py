@@ -396,3 +396,12 @@ def test_jobs_have_a_table_where_there_are_any():
     assert '<a href="#jobs">' in text
     assert "<bdi>train</bdi></th><td" in text
     assert "idle between jobs" in text
+
+
+def test_the_monthly_cost_of_leftovers_is_not_known_where_none_has_a_price():
+    document = pages.three_months()
+    assert "at least 8.50" in " ".join(Page(to_html(document)).text.split())
+    for one in document["idle_resources"]:
+        one["usd_per_month"] = None
+    text = " ".join(Page(to_html(document)).text.split())
+    assert "2 without a known price not known" in text
