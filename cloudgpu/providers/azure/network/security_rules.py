@@ -68,9 +68,17 @@ def rules(raw_rules: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
 
 
 def free_priority(raw_rules: Collection[Mapping[str, Any]]) -> int:
-    """Return a priority that no rule of a security group has."""
+    """Return a priority that no rule of a security group has. Raises InvalidRequest where all are taken."""
     taken = {int((one.get("properties") or {}).get("priority") or 0) for one in raw_rules}
-    return next(number for number in range(FIRST_PRIORITY, LAST_PRIORITY) if number not in taken)
+    free = next((number for number in range(FIRST_PRIORITY, LAST_PRIORITY + 1) if number not in taken), None)
+    if free is None:
+        raise InvalidRequest(
+            f"All priorities of rules, {FIRST_PRIORITY} to {LAST_PRIORITY}, are taken in this security group.",
+            field="security group",
+            value=None,
+            next="Delete rules that nobody needs.",
+        )
+    return free
 
 
 def open_rules(group: str, raw_rules: Sequence[Mapping[str, Any]]) -> tuple[OpenRule, ...]:

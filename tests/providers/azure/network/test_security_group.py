@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.azure.network.security_rules import FIRST_PRIORITY, LAST_PRIORITY, free_priority
 from tests.providers.azure.attempts import CALLER, attempt_at, calls, launched, provider_of
 
 LAB = "198.51.100.0/24"
@@ -75,3 +76,10 @@ def test_a_number_that_somebody_took_in_that_moment_is_chosen_anew(azure_arm, pr
     azure_arm.faults.add("SecurityRules.CreateOrUpdate", error="SecurityRuleConflict", times=2)
     provider.allow(machine, "ada", LAB)
     assert dict(provider.allowed(machine))["ada"] == LAB
+
+
+def test_the_last_priority_is_given_and_after_it_one_clear_sentence():
+    taken = [{"properties": {"priority": number}} for number in range(FIRST_PRIORITY, LAST_PRIORITY)]
+    assert free_priority(taken) == LAST_PRIORITY
+    with pytest.raises(InvalidRequest, match="All priorities of rules, 100 to 3999, are taken"):
+        free_priority([*taken, {"properties": {"priority": LAST_PRIORITY}}])
