@@ -59,7 +59,7 @@ class AccountPins:
         `account` is not called for a machine that has no file.
         """
         try:
-            former = self.file(name).read_text(encoding="ascii").strip()
+            former = self.file(name).read_text(encoding="ascii", errors="backslashreplace").strip()
         except FileNotFoundError:
             return
         current = account()

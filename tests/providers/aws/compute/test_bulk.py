@@ -98,9 +98,10 @@ def test_one_that_is_gone_is_not_found_and_the_others_are_seen_by_a_second_call(
     assert [action for action, _ in sent] == ["DescribeInstances", "DescribeInstances", "DescribeSpotInstanceRequests"]
 
 
-def test_machines_of_another_account_are_not_found_to_be_gone(aws, provider, tmp_path):
+@pytest.mark.parametrize("written", [b"999999999999\n", b"\xe9\x00"])  # the second: a damaged file
+def test_machines_of_another_account_are_not_found_to_be_gone(aws, provider, tmp_path, written):
     (tmp_path / "owners").mkdir()
-    (tmp_path / "owners" / own(UNKNOWN)).write_text("999999999999\n")
+    (tmp_path / "owners" / own(UNKNOWN)).write_bytes(written)
     assert isinstance(provider.get_many([UNKNOWN])[UNKNOWN], AuthFailed)
 
 
