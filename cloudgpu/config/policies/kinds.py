@@ -37,7 +37,11 @@ class WrongValue(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of value: `read` converts what YAML read, or raises WrongValue; `schema` accepts the same."""
+    """One kind of value: `read` converts what YAML read, or raises WrongValue; `schema` accepts all that it takes.
+
+    An editor cannot check everything: `schema` also accepts a duration of more than ten years, and a rate above the
+    highest.
+    """
 
     read: Callable[[Any], Any]
     schema: Mapping[str, Any]
@@ -237,7 +241,7 @@ WEEKDAYS = Kind(
     {"anyOf": [{"enum": [*DAY_GROUPS, *DAYS]}, {"type": "array", "items": {"enum": list(DAYS)}, "minItems": 1}]},
 )
 DATES = Kind(_dates, _string_list_schema(f"^{_DATE}( to {_DATE})?$"))
-BYTE_RATE = Kind(_byte_rate, {"type": "string", "pattern": f"^{_BYTE_RATE.pattern}$"})
+BYTE_RATE = Kind(_byte_rate, {"type": "string", "pattern": f"^(?=[0. ]*[1-9]){_BYTE_RATE.pattern}$"})
 AMOUNT = Kind(_amount, {"type": "number", "exclusiveMinimum": 0, "maximum": 10**9})
 FACTOR = Kind(_factor, {"type": "number", "exclusiveMinimum": 1, "maximum": MAX_FACTOR})
 POLICY_NAMES = Kind(_policy_names, _string_list_schema(f"^{NAME.pattern}$") | {"minItems": 1})

@@ -406,6 +406,11 @@ def test_an_editor_marks_what_the_reader_refuses(text):
     assert not fits(text)
 
 
+@pytest.mark.parametrize(("rate", "fits_schema"), [("0 kB/s", False), ("0.00MB/s", False), ("0.05 MB/s", True)])
+def test_an_editor_marks_a_rate_of_zero(rate, fits_schema):
+    assert fits(f"{USUAL}idle:\n  network: {rate}\n") is fits_schema
+
+
 WORDS_AND_LISTS = "8h 0h soon off stop warn remove 100kB/s 19:00 25:00 weekdays mon Europe/Paris Mars renew".split()
 POOL = st.sampled_from(
     [*WORDS_AND_LISTS, 3, 0, -1, 250, 0.5, True, None, {}, [], ["mon", "sun"], ["owner"], ["2026-12-24"]]
