@@ -56,7 +56,7 @@ OPERATIONS = frozenset(
     RunInstances StartInstances StopInstances TerminateInstances UpdateSecurityGroupRuleDescriptionsIngress
     """.split()
 )
-_READ_PREFIXES = ("Describe", "Get", "List", "Search")  # how an operation that changes nothing begins
+_READ_PREFIXES = ("Describe", "Get", "List", "Search", "Simulate")  # how an operation that changes nothing begins
 _UTC_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", re.ASCII)
 _CALL_STARTED = "cloudgpu_begun"  # when a call began, in what botocore carries from its first send to its last
 
