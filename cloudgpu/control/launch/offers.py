@@ -206,7 +206,7 @@ def first_launchable(
 
     `passed_over` has a note for each offer before it. Where all are refused, raises the first QuotaExceeded, else
     `Refusals.first_error`; with any account, that may be an account's error. Unless `no_guard`, raises InvalidRequest
-    where nothing would end the machine; with any account, that refuses the offer alone.
+    where nothing would end the machine; with any account, that rules out all offers of the offer's account.
     """
     refusals = Refusals(candidates.any_account)
     for offer in offers:
