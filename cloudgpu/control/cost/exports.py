@@ -153,7 +153,7 @@ def _atomic_file(out: Path) -> Iterator[TextIO]:
         out_file = out if is_special else out.resolve()
         temporary = out_file.with_name(f".{out_file.name}.{os.getpid()}")
         file = (out if is_special else temporary).open("w", encoding="utf-8", newline="")
-    except (OSError, ValueError) as error:  # ValueError: it has a null byte, or no name
+    except (OSError, ValueError, RuntimeError) as error:  # a null byte, or no name; links in a circle
         raise _unwritable_error(out, error) from error
     try:
         with file:
@@ -167,7 +167,7 @@ def _atomic_file(out: Path) -> Iterator[TextIO]:
             temporary.unlink(missing_ok=True)
 
 
-def _unwritable_error(out: Path, error: OSError | ValueError) -> InvalidRequest:
+def _unwritable_error(out: Path, error: Exception) -> InvalidRequest:
     why = (getattr(error, "strerror", None) or str(error)).lower()
     return InvalidRequest(
         f"{out} cannot be written: {why}.",

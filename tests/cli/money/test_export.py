@@ -109,9 +109,10 @@ def test_what_cannot_be_is_one_error_with_its_field(words, field, says, typed, t
     assert error["next"]
 
 
-@pytest.mark.parametrize("name", ["file/bill.csv", "file/sub/bill.csv", "x" * 300])
+@pytest.mark.parametrize("name", ["file/bill.csv", "file/sub/bill.csv", "x" * 300, "circle"])
 def test_a_name_that_no_file_can_have_is_an_error_of_out(typed, tmp_path, name):
     (tmp_path / "file").write_text("kept")
+    (tmp_path / "circle").symlink_to("circle")
     code, out, _ = typed("export", "--out", str(tmp_path / name), "-o", "json")
     error = json.loads(out)["error"]
     assert (code, error["field"]) == (2, "--out")
