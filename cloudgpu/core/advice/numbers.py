@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from math import isfinite
+from math import ceil, isfinite
 
 from cloudgpu.core.advice.rent_or_buy import Bound, Utilization
 from cloudgpu.core.values.currency import Currency
@@ -140,7 +140,7 @@ def parse_amount(
         dollars, amount = Money.usd(parse_number(digits, option, most=most, unit="in US dollars")), None
     else:
         currency = rates(quoted[2])
-        max_amount = int(most * currency.per_usd)
+        max_amount = ceil(most * currency.per_usd)  # above zero where a unit is worth more than `most` dollars
         amount = QuotedAmount(parse_number(quoted[1], option, most=max_amount, unit=f"in {currency.code}"), currency)
         dollars = amount.in_usd
     if above_zero and not dollars:

@@ -155,10 +155,11 @@ def is_finite(value: object) -> TypeGuard[float]:
 def _number(job: JobFacts, key: str, minimum: float) -> float:
     value = job.get(key)
     if not is_finite(value) or value < minimum:
+        shown = repr(value)[:60]  # an integer may have hundreds of digits
         raise InvalidRequest(
-            f"{key} {value!r} is not a number of at least {minimum:g}.",
+            f"{key} {shown} is not a number of at least {minimum:g}.",
             field=key,
-            value=str(value),
+            value=shown,
             next=f"Give {key} as a finite number: hours, or a price per hour.",
         )
     return float(value)
