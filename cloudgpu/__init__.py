@@ -1,7 +1,6 @@
 """cloudgpu: rents GPU machines in one command, within budgets, and compares renting them with buying a desktop.
 
-The library is `connect()`, the class `Cloudgpu` and the errors. Importing it imports only the errors: what a call
-needs is imported by the call.
+The library is `connect()`, `Cloudgpu` and the errors. Importing it imports only these: a call imports what it needs.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from cloudgpu.errors import (
     LedgerDenied,
     LedgerMoved,
     LedgerUnavailable,
+    LockBusy,
     MissingExtra,
     NoCapacity,
     NotReachableHere,
@@ -55,6 +55,7 @@ __all__ = [
     "LedgerDenied",
     "LedgerMoved",
     "LedgerUnavailable",
+    "LockBusy",
     "MissingExtra",
     "NoCapacity",
     "NotReachableHere",
@@ -78,11 +79,10 @@ def connect(
 ) -> Cloudgpu:
     """Return the command line as methods of five parts: `machines`, `jobs`, `money`, `automation`, `advice`.
 
-    Settings, ledger and machines are those of the command line. The library never asks: calling `up`, `stop` or `down`
-    is consent to what it spends or destroys. `home` is where everything is kept (an absolute path; else CLOUDGPU_HOME
-    of `environ`, else the platform's place); `environ` replaces the environment variables; `tell` is called with
-    one sentence of progress per stage; `clock` returns the time, as aware UTC. Makes no network call and no file.
-    Raises InvalidRequest for errors in the settings and LedgerUnavailable for a ledger that cannot be read.
+    Settings, ledger and machines are those of the command line. It never asks: a call of `up`, `stop` or `down` is
+    consent to what it spends or destroys. `home` is the directory of everything (absolute; else CLOUDGPU_HOME of
+    `environ`, else the platform's place); `tell` gets a sentence per stage; `clock` returns the time, as aware UTC.
+    No network call, no file. Raises InvalidRequest for the settings, LedgerUnavailable for an unreadable ledger.
     """
     from cloudgpu.control.api.client import open_client
 

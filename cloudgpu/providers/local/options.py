@@ -59,7 +59,8 @@ def _number(account: str, key: str, value: object) -> Decimal:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MAX_NUMBER:  # no for NaN
         return Decimal(str(value))
     problem = f"must be a number from 0 to {_MAX_NUMBER}, not {value!r}."
-    raise setting_error(account, key, value, problem, f"Write it without quotes, like {key} = 0.3.")
+    example = {"watts": 100, "usd_per_kwh": 0.12}[key]
+    raise setting_error(account, key, value, problem, f"Write it without quotes, like {key} = {example}.")
 
 
 def _duration(account: str, key: str, value: object) -> timedelta:

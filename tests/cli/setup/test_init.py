@@ -329,7 +329,7 @@ BROKEN = [
     (b"owner = [", "config.toml: line 1"),
     (b"\xff\xfe", "config.toml"),
     (b"ownr = 'ada'", "config.toml: ownr"),
-    (b"[accounts.local]\nusd_per_kwh = 'much'", "accounts.local.usd_per_kwh"),
+    (b"[accounts.local]\nusd_per_kwh = 'much'", "config.toml: accounts.local.usd_per_kwh"),
     (b"accounts = {lab = {provider = 'aws'}}", "config.toml: accounts.local.watts"),
     (b"[accounts.a]\nprovider = 'local'\n[accounts.b]\nprovider = 'local'", "accounts"),
 ]

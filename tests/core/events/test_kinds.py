@@ -22,10 +22,11 @@ WITHOUT_A_STEP = _KINDS_OF_NO_MACHINE | {"orphan_removed"}
 
 
 def made_kinds(source: str) -> set[str]:
-    """Return the kinds of the lines that a module makes: the first argument of each `Draft`, and of its `_line`."""
+    """Return the kinds of lines that a module makes: the first argument of each call of `makers`."""
+    makers = ("Draft", "_line", "_owner_named")
     calls = (one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.Call) and one.args)
-    made = {ast.unparse(one.args[0]) for one in calls if getattr(one.func, "id", "") in ("Draft", "_line")}
-    return made - {"kind"}  # the parameter of `_line`
+    made = {ast.unparse(one.args[0]) for one in calls if getattr(one.func, "id", "") in makers}
+    return made - {"kind"}  # the parameter of the last two
 
 
 def lines_made_by_hand(name: str, source: str) -> list[str]:
