@@ -1,16 +1,18 @@
 """Finds providers by name through the entry points `cloudgpu.providers`; loads only the one that is named.
 
-`lazy_modules` are the modules behind a provider's methods, each loaded when a call needs it.
+`read_table` checks an account's table of config.toml, by one reader per key. `lazy_modules` are the modules behind a
+provider's methods, each loaded when a call needs it.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.values.naming import unknown_word
+from cloudgpu.core.values.naming import closest_match, did_you_mean, unknown_word
 from cloudgpu.errors import InvalidRequest, MissingExtra
 from cloudgpu.providers.base import ENTRY_POINT_GROUP, Factory, PriceLister, Provider, ProviderSettings
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.metadata import EntryPoint
 
+Reader = Callable[[str, str, object], Any]  # of an account, a key and its value: returns the checked value
 _OUR_PACKAGE = "cloudgpu"
 _PRICE_LISTS = {  # read wherever the cloud is used, or no provider is named
     "aws": "cloudgpu.providers.aws.market.pricelist",
@@ -56,6 +59,28 @@ def load(kind: str) -> Factory:
 def open_provider(kind: str, settings: ProviderSettings) -> Provider:
     """Return the provider of one configured account. Sends nothing."""
     return load(kind)(settings)
+
+
+def read_table(kind: str, account: str, table: Mapping[str, Any], readers: Mapping[str, Reader]) -> dict[str, Any]:
+    """Return the checked value of each key; raise InvalidRequest for the first unknown key or wrong value.
+
+    `kind` is the provider's name, for the message.
+    """
+    for key in table:
+        if key not in readers:
+            kind_with_article = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+            problem = f"is not an option of {kind_with_article} account" + did_you_mean(
+                closest_match(key, readers), "."
+            )
+            raise setting_error(account, key, None, problem, f"Options: {', '.join(readers)}.")
+    return {key: read(account, key, table[key]) for key, read in readers.items() if key in table}
+
+
+def setting_error(account: str, key: str, value: object, problem: str, remedy: str) -> InvalidRequest:
+    """Return the error for a key or a value of an account's table; `problem` completes "config.toml: KEY ..."."""
+    name = f"config.toml: accounts.{account}.{key}"
+    value_text = None if value is None else str(value)[:80]
+    return InvalidRequest(f"{name} {problem}", field=name, value=value_text, next=remedy)
 
 
 def price_list_kinds() -> tuple[str, ...]:

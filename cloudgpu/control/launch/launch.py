@@ -89,7 +89,8 @@ def launch(
     budget does not admit it, or the offer that is tried after one without capacity.
     """
     session.check_launchable()
-    check_override(session, prepared.override)
+    if prepared.override is not None:
+        check_override(session, prepared.override)
     if prepared.is_restore:
         check_right_and_claim_owner(session, Ownership(prepared.name or "", prepared.plan.request.owner), "start")
     else:

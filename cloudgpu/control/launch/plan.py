@@ -95,7 +95,8 @@ def prepare(session: Session, request: UpRequest) -> PreparedLaunch:
     excludes all that does, RoleNeeded for an owner or an override that needs the payer's role, or a colleague's volume.
     """
     validate_request(request)
-    check_override(session, request.override)
+    if request.override is not None:
+        check_override(session, request.override)
     check_owner(session, owner_of(session, request))
     template = session.find_template(request.template)
     passwords = settings_with_passwords(template.name, template.settings, session.settings.templates)

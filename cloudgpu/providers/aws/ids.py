@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cloudgpu.providers.registry import read_table, setting_error
 from cloudgpu.providers.shared.errors import invalid_id_error
-from cloudgpu.providers.shared.options import matching, port, read_table, setting_error, several, text
+from cloudgpu.providers.shared.options import matching, port, several, text
 
 REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
 ZONE = re.compile(r"([a-z]{2,3}(?:-[a-z]+)+-\d{1,2})[a-z]")

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.core.values.naming import digest
+from cloudgpu.providers.registry import read_table
 from cloudgpu.providers.shared.errors import invalid_id_error
-from cloudgpu.providers.shared.options import flag, matching, port, read_table, several, text
+from cloudgpu.providers.shared.options import flag, matching, port, several, text
 
 GUID = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 SUBSCRIPTION = re.compile(GUID)

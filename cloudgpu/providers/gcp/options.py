@@ -10,7 +10,8 @@ from typing import Any
 
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.shared.options import matching, port, read_table, several
+from cloudgpu.providers.registry import read_table
+from cloudgpu.providers.shared.options import matching, port, several
 
 SSH_PORT = 22
 DEFAULT_NETWORK = "default"

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.errors import AuthFailed
-from cloudgpu.providers.shared.options import key_file, matching, port, read_table, setting_error, several
+from cloudgpu.providers.registry import read_table, setting_error
+from cloudgpu.providers.shared.options import key_file, matching, port, several
 
 PROVIDER = "lambda"
 SSH_PORT = 22

@@ -10,7 +10,7 @@ from typing import Any
 
 from cloudgpu.core.values.times import parse_duration
 from cloudgpu.providers.electricity import REST_OF_COMPUTER_WATTS, USD_PER_KWH
-from cloudgpu.providers.shared.options import Reader, read_table, setting_error
+from cloudgpu.providers.registry import Reader, read_table, setting_error
 
 DEFAULT_NOTICE = timedelta(minutes=2)
 DEFAULT_START_TIMEOUT = timedelta(seconds=20)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.errors import AuthFailed
+from cloudgpu.providers.registry import read_table
 from cloudgpu.providers.shared import containers
-from cloudgpu.providers.shared.options import matching, read_table, several, whole_number
+from cloudgpu.providers.shared.options import matching, several, whole_number
 
 PROVIDER = "runpod"
 CLOUD = "RunPod"  # its name in messages

@@ -1,34 +1,15 @@
-"""Reads and checks an account's table of config.toml: one reader per key.
+"""Readers of the values in an account's table of config.toml, for `registry.read_table`.
 
 A reader is called with the account's name, the key and its TOML value. It returns the checked value, and raises
-InvalidRequest (see `setting_error`) for one that is not valid.
+InvalidRequest (see `registry.setting_error`) for one that is not valid.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from typing import Any
 
-from cloudgpu.core.values.naming import closest_match, did_you_mean
-from cloudgpu.errors import InvalidRequest
-
-Reader = Callable[[str, str, object], Any]
-
-
-def read_table(kind: str, account: str, table: Mapping[str, Any], readers: Mapping[str, Reader]) -> dict[str, Any]:
-    """Return the checked value of each key; raise InvalidRequest for the first unknown key or wrong value.
-
-    `kind` is the provider's name, for the message.
-    """
-    for key in table:
-        if key not in readers:
-            kind_with_article = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
-            problem = f"is not an option of {kind_with_article} account" + did_you_mean(
-                closest_match(key, readers), "."
-            )
-            raise setting_error(account, key, None, problem, f"Options: {', '.join(readers)}.")
-    return {key: read(account, key, table[key]) for key, read in readers.items() if key in table}
+from cloudgpu.providers.registry import Reader, setting_error
 
 
 def text(account: str, key: str, value: object) -> str:
@@ -94,10 +75,3 @@ def several(read_item: Reader, what: str, example: str) -> Reader:
         )
 
     return read
-
-
-def setting_error(account: str, key: str, value: object, problem: str, remedy: str) -> InvalidRequest:
-    """Return the error for a key or a value of an account's table; `problem` completes "config.toml: KEY ..."."""
-    name = f"config.toml: accounts.{account}.{key}"
-    value_text = None if value is None else str(value)[:80]
-    return InvalidRequest(f"{name} {problem}", field=name, value=value_text, next=remedy)

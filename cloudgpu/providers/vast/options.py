@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.errors import AuthFailed
+from cloudgpu.providers.registry import Reader, read_table, setting_error
 from cloudgpu.providers.shared import containers
-from cloudgpu.providers.shared.options import Reader, flag, key_file, matching, read_table, setting_error, several
+from cloudgpu.providers.shared.options import flag, key_file, matching, several
 
 ENDPOINT_VARIABLE = "CLOUDGPU_VAST_ENDPOINT"
 API_URL = "https://console.vast.ai"
