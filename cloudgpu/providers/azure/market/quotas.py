@@ -56,8 +56,8 @@ def request(azure: Azure, region: str, code: str, limit: float) -> str:
         )
         remedy = f"See them: cloudgpu quota --provider azure --region {region}"
         raise InvalidRequest(message, field="--request", value=code, next=remedy)
-    current_limit = _number(usage_by_code[code].get("limit"))
-    if current_limit is not None and limit <= current_limit:
+    current_limit = float(usage_by_code[code]["limit"])
+    if limit <= current_limit:
         message = f"The limit {code} in {region} is {current_limit:g} already."
         raise InvalidRequest(message, field="--request", value=f"{code}={limit:g}", next="Ask for more than that.")
     return _request_limit(azure, region, code, limit)
@@ -90,12 +90,8 @@ def _is_relevant(code: str) -> bool:
 def _quota(azure: Azure, region: str, raw: Raw) -> Quota:
     code, name = str(raw["name"]["value"]), str(raw["name"].get("localizedValue") or raw["name"]["value"])
     market = Market.SPOT if code == SPOT_CODE else Market.ON_DEMAND
-    limit, used = _number(raw.get("limit")), _number(raw.get("currentValue"))
+    limit, used = float(raw["limit"]), float(raw["currentValue"])
     return Quota("azure", azure.account, region, code, name, market, "vCPU", limit, used)
-
-
-def _number(raw: Any) -> float | None:
-    return None if raw is None else float(raw)
 
 
 def check(azure: Azure, region: str, sku: Sku, market: Market, machine_count: int = 1) -> str | None:

@@ -54,13 +54,3 @@ def test_a_region_that_the_settings_leave_out_is_refused_unasked(account, azure_
 
 def test_the_page_of_quotas_is_the_portals(account):
     assert quotas.quota_page(account(), "eastus", "cores").startswith("https://portal.azure.com/")
-
-
-@pytest.mark.parametrize("absent", [{"limit": None, "currentValue": None}, {}])
-def test_a_limit_that_azure_does_not_tell_is_not_known_and_can_be_asked_for(account, azure_arm, monkeypatch, absent):
-    usage = {"name": {"value": "lowPriorityCores"}, **absent}
-    monkeypatch.setattr("tests.clouds.azure.skus._usage", lambda *_: usage)
-    (found,) = quotas.quotas(account(), "eastus")
-    assert (found.limit, found.used) == (None, None)
-    quotas.request(account(), "eastus", "lowPriorityCores", 8)
-    assert azure_arm.calls[-1].body["properties"]["limit"]["value"] == 8
