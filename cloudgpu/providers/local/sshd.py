@@ -367,13 +367,13 @@ class _Server(asyncssh.SSHServer):
 
     def session_requested(self) -> tuple[asyncssh.SSHServerChannel[bytes], Session]:
         channel = self._connection.create_server_channel(encoding=None)
-        settings = self._settings
-        return channel, Session(
-            lambda process: run(process, settings),
-            lambda channel: _SftpServer(channel, settings.home),
-            3,
-            False,  # noqa: FBT003  (no scp of asyncssh's own)
-        )
+        return channel, Session(self._run, self._sftp, 3, False)  # noqa: FBT003  (no scp of asyncssh's own)
+
+    async def _run(self, process: asyncssh.SSHServerProcess[bytes]) -> None:  # the hosts of tests override it
+        await run(process, self._settings)
+
+    def _sftp(self, channel: Any) -> _SftpServer:  # asyncssh does not export the type it names here
+        return _SftpServer(channel, self._settings.home)
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:  # noqa: ARG002
         if _is_loopback(dest_host):
@@ -397,7 +397,7 @@ def _keys_in_home(home: Path) -> set[bytes]:
 class _SftpServer(asyncssh.SFTPServer):
     """File transfer; relative paths start in the machine's home."""
 
-    def __init__(self, channel: Any, home: Path) -> None:  # asyncssh does not export the type that it calls this with
+    def __init__(self, channel: asyncssh.SSHServerChannel[bytes], home: Path) -> None:
         super().__init__(channel)
         self._home = os.fsencode(home)
 

@@ -184,6 +184,8 @@ def _server(plain):
 
     from cloudgpu.providers.local import sshd
 
+    assert "_run" in vars(plain), "what Server overrides is called otherwise"
+
     class Server(plain):
         forced = None
 

@@ -50,7 +50,7 @@ def test_what_is_allowed_for_own_things_alone_is_not_asked_of_others(aws, provid
     machine("eu-west-1", tags={"Name": "somebody's"})
     found = asked(provider, "eu-west-1")
     assert found["ec2:TerminateInstances"].allowed is None
-    assert "none here" in found["ec2:TerminateInstances"].unknown_reason
+    assert "not here" in found["ec2:TerminateInstances"].unknown_reason
     assert aws.called("TerminateInstances") + aws.called("DeleteVolume") == []
     assert {call.region for call in aws.calls if call.service == "ec2"} == {"eu-west-1"}
 
