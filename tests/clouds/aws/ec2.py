@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from functools import cache
 from typing import Any
 
-from moto import backends, settings
-from moto.core import responses
 from moto.ec2 import urls, utils as ec2_utils
 from moto.ec2.models import ec2_backends
 from moto.ec2.responses import EC2Response
-from moto.kms import models as kms
 
 from tests.clouds.aws import types
 from tests.clouds.aws.images import Images
 from tests.clouds.aws.machines import Machines
 from tests.clouds.aws.model import ACCOUNT, Model
+from tests.clouds.aws.moto_state import hasten
 from tests.clouds.aws.networks import Networks
 from tests.clouds.aws.placements import Placements
 from tests.clouds.aws.spot import Spot
@@ -46,20 +43,11 @@ class Ec2(Machines, Spot, Images, Volumes, Networks, Placements, Types, EC2Respo
 
 def install() -> None:
     """Let moto's server answer EC2 with the class above."""
-    settings.ec2_load_default_amis = lambda: False
+    hasten()
     ec2_utils.filter_dict_attribute_mapping.update(FILTERS)
     ec2_utils.instance_value_in_filter_values = _matches
     urls.url_paths["{0}/"] = Ec2.dispatch
     types.extend()
-    _hasten()
-
-
-def _hasten() -> None:
-    """Take from moto what it does anew at every reset or request: an RSA key, its directory, its own methods."""
-    kms.generate_private_key = cache(kms.generate_private_key)
-    responses.method_names_from_class = cache(responses.method_names_from_class)
-    modules = tuple(backends.list_of_moto_modules())
-    backends.list_of_moto_modules = lambda: modules
 
 
 def backend(region: str) -> Any:

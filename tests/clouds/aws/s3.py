@@ -21,11 +21,11 @@ from urllib.parse import quote, unquote
 import boto3
 import pytest
 from botocore.config import Config
-from moto.core.base_backend import BackendDict
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.formparser import parse_form_data
 from werkzeug.serving import WSGIRequestHandler, make_server
 
+from tests.clouds.aws.moto_state import drop_backends, hasten
 from tests.clouds.aws.sdk import keep_models
 
 __all__ = ["REGION", "SECRET", "BucketServer", "s3", "server"]
@@ -41,6 +41,7 @@ class BucketServer:
     """
 
     def __init__(self):
+        hasten()
         keep_models()
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._http = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=_Quiet)
@@ -57,7 +58,7 @@ class BucketServer:
         return {"AWS_ENDPOINT_URL": self.url, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
 
     def forget(self):
-        BackendDict.reset()
+        drop_backends()
         self.ahead, self.hook, self.seen, self.is_silent = 0.0, None, [], False
 
     def stop(self):

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from moto.core.base_backend import BackendDict, BaseBackend
 from moto.core.model_instances import reset_model_data
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
@@ -38,6 +37,7 @@ from tests.clouds.aws.calls import Call, read
 from tests.clouds.aws.errors import AwsError
 from tests.clouds.aws.faults import Fault, Faults
 from tests.clouds.aws.model import ACCOUNT, Model
+from tests.clouds.aws.moto_state import drop_backends
 from tests.clouds.aws.sdk import keep_keys, keep_models
 
 NEED_NOTHING = {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings", "DescribeSpotPriceHistory"}
@@ -112,7 +112,7 @@ class AwsServer:
     def reset(self) -> None:
         """Forget everything: machines, calls, faults, the clock."""
         with self._lock:
-            _drop_backends()
+            drop_backends()
             reset_model_data()
             types.withdraw()
             self.faults.clear()
@@ -297,16 +297,6 @@ class AwsServer:
         self._note(call, answered=False)
         environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
         raise ConnectionAbortedError  # werkzeug takes it for a client that has gone
-
-
-def _drop_backends() -> None:
-    """Forget what moto has; its own `reset` first furnishes anew each region that was used, and drops that, too."""
-    for service in list(BackendDict._instances):
-        for _account, _region, backend in service.iter_backends():
-            if type(backend).reset is not BaseBackend.reset:
-                backend.reset()  # closes its files
-        service.clear()
-    BackendDict._instances.clear()
 
 
 def served(one: Any) -> ssh.Machine:
