@@ -166,7 +166,7 @@ def _show_plan(preparation: Preparation, verb: str, changes: Sequence[str]) -> N
     if verb == "makes":
         _show_uses(preparation, role_name)
     elif preparation.timer is not None and any(part.exists and part.is_ours for part in preparation.timer.parts):
-        tell("Without the role, timers that are set for machines no longer work.")
+        tell("Without the role, a machine that is launched or started later has no timer in the cloud.")
     changed_lines = [line for line in preparation.draft.diff[2:] if not line.startswith("@@")]
     sys.stderr.write(
         "".join(

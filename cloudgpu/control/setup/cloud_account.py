@@ -12,10 +12,12 @@ from cloudgpu.control.budgets.admission import read_credit
 from cloudgpu.control.session.base import utc_now
 from cloudgpu.control.setup.init import CLOUDS, ConfigDraft, ExistingSetup, default_account_of, with_account, write
 from cloudgpu.core.model.account import BudgetAlert, PrepaidCredit, ProviderRole, RolePart
+from cloudgpu.core.model.identity import unanswered_text
+from cloudgpu.core.model.instances import TAG_NAME, TAG_OWNER, State
 from cloudgpu.core.values.money import NANOS_PER_USD, ZERO, Money
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.network import parse_cidr
-from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
+from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.account_abilities import (
     AccountFinding,
     Examines,
@@ -143,9 +145,15 @@ def _role_setting(preparation: Preparation, part: RolePart) -> str:
 def plan_removal(
     setup: ExistingSetup, kind: str, *, account: str | None = None, account_keys: Mapping[str, str] | None = None
 ) -> Preparation:
-    """Return the plan to remove the roles, and the table's keys for them. Queries the cloud; changes nothing."""
+    """Return the plan to remove the roles, and the table's keys for them. Queries the cloud; changes nothing.
+
+    Raises InvalidRequest where a machine of cloudgpu runs there, a colleague's too, and ProviderUnavailable where that
+    is not known.
+    """
     name = _account_name(setup, kind, account)
     preparation = _preparation(setup, kind, name, dict(account_keys or {}))
+    if preparation.removable_parts:
+        _check_nothing_runs(preparation.provider)
     current_table = value_at(setup.table, ("accounts", name)) or {}
     role_options = {
         key: value for role in (preparation.role, preparation.timer) if role for key, value in role.options.items()
@@ -158,6 +166,29 @@ def plan_removal(
         return replace(preparation, existing_budget=preparation.provider.budget_alert())
     except AuthFailed as error:  # without a budget, the permission to query one may be missing
         return replace(preparation, budget_error=error.message)
+
+
+def _check_nothing_runs(provider: Provider) -> None:
+    """Raise if a machine runs in the account, or may: without the roles its timer and its own shutdown end no bill."""
+    listing = provider.list()
+    running = sorted(
+        f"{instance.tags.get(TAG_NAME, instance.id)} of {instance.tags.get(TAG_OWNER, 'nobody named')}"
+        for instance in listing.instances
+        if instance.billed or instance.state in {State.PENDING, State.UNKNOWN}
+    )
+    if running:
+        raise InvalidRequest(
+            f"Machines run in the account, and need its roles to end what they cost: {', '.join(running)}.",
+            field="--remove",
+            value=running[0],
+            next="Stop or end them first: cloudgpu down NAME, each by its owner.",
+        )
+    for gap in listing.unanswered:
+        raise ProviderUnavailable(
+            f"Whether a machine runs that needs the roles is not known: {unanswered_text(gap.scope, gap.why)}",
+            field=gap.scope,
+            next="Run it again once it answers.",
+        )
 
 
 def apply_preparation(preparation: Preparation) -> None:

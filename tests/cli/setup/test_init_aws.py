@@ -177,6 +177,33 @@ def test_remove_takes_all_of_it_away_and_says_what_it_leaves(aws, iam, config, c
     assert run(["init", "aws", "--remove"]) == 0  # again: nothing is there, and nothing is asked
 
 
+def test_the_roles_stay_while_a_machine_runs_that_needs_them(
+    aws,  # noqa: F811
+    iam,
+    config,
+    capsys,
+):
+    """A colleague's machine would have run on, if all else failed."""
+    run(["init", "aws", "--yes"])
+    kept, before = config.read_text(), changes(aws)
+    from_here = ["--ssh-from", "203.0.113.7", "--no-wait", "--yes"]
+    assert run(["up", "--provider", "aws", "--gpu", "t4", "--name", "fox", "--owner", "ada", *from_here]) == 0
+    capsys.readouterr()
+    assert run(["init", "aws", "--remove", "--yes", "-o", "json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["field"], error["value"], "fox of ada" in error["message"]) == ("--remove", "fox of ada", True)
+    assert (config.read_text(), changes(aws)) == (kept, before)
+    assert run(["down", "--all", "--yes"]) == 0
+    silence = aws.faults.offline("eu-north-1")
+    capsys.readouterr()
+    assert run(["init", "aws", "--remove", "--yes"]) == 8  # one may run there
+    assert "eu-north-1 did not answer" in capsys.readouterr().err
+    aws.faults.remove(silence)
+    assert changes(aws) == before
+    assert run(["init", "aws", "--remove", "--yes"]) == 0
+    assert iam.list_roles()["Roles"] == []
+
+
 @pytest.mark.soak
 def test_what_somebody_attached_to_the_role_stops_the_removal_with_the_sentence(aws, iam, config, capsys):  # noqa: F811
     run(["init", "aws", "--yes"])

@@ -389,6 +389,7 @@ def test_init_needs_its_document_and_no_more(user):
             for name in ("cloudgpu-machine", "cloudgpu-timer"):
                 iam.update_assume_role_policy(RoleName=name, PolicyDocument=nobody_of_ours)
         user.do("init", "aws", "--yes")
+        user.ask_for_regions()
         user.do("init", "aws", "--remove", "--yes")
     assert unused(judge, "aws-init") == ([], [])
 

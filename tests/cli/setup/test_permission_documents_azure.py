@@ -297,6 +297,11 @@ def test_init_needs_its_document_and_no_more(user):
     user.under("azure-launch", also=GIVES)
     user.do(f"{UP} --name fox --gpu t4")
     user.under("azure-init")
+    assert "fox of ada" in user.do("init azure --account lab --remove --yes", code=2).err
+    user.under("azure-launch", also=GIVES)
+    user.do("stop fox --yes")
+    assert user.azure.model.assignments != {}
+    user.under("azure-init")
     user.do("init azure --account lab --remove --yes")
     assert user.azure.model.assignments == {}
     assert used | user.used() == allowed("azure-init")
