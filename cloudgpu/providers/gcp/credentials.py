@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -24,7 +25,6 @@ def find_credentials(endpoint: str | None, quota_project: str | None) -> tuple[A
     With another `endpoint` than Google's, only the file that GOOGLE_APPLICATION_CREDENTIALS names is used: no other
     credential of this machine is sent there, and no metadata server is queried. Raises what google.auth raises.
     """
-    import google.auth
     from google.auth.credentials import AnonymousCredentials
 
     if endpoint and not os.environ.get(KEY_FILE):
@@ -32,7 +32,20 @@ def find_credentials(endpoint: str | None, quota_project: str | None) -> tuple[A
     # google.auth warns on stderr. The filter stays: restoring the old ones would drop those that other threads, or
     # libraries that are imported meanwhile, have added.
     warnings.filterwarnings("ignore", ".*without a quota project", UserWarning)
-    credentials, project = google.auth.default(scopes=SCOPES, quota_project_id=quota_project)
+    return default_credentials(SCOPES, quota_project)
+
+
+def default_credentials(scopes: Sequence[str], quota_project: str | None = None) -> tuple[Any, str | None]:
+    """Return this machine's default credentials, and the project that they name, if any. Raises GoogleAuthError."""
+    import google.auth
+    from google.auth.exceptions import DefaultCredentialsError
+
+    try:
+        credentials, project = google.auth.default(scopes=scopes, quota_project_id=quota_project)
+    except (AttributeError, KeyError, TypeError) as error:  # google.auth 2.62 takes any JSON file for an object
+        raise DefaultCredentialsError(  # type: ignore[no-untyped-call]
+            f"{os.environ.get(KEY_FILE) or 'The file of the default credentials'} is not a Google credential."
+        ) from error
     return credentials, project
 
 

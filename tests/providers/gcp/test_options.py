@@ -140,6 +140,15 @@ def test_a_key_file_that_is_not_there_is_a_fault_of_credentials(gcp, tmp_path, m
     assert "gone.json" in str(refused.value.value)
 
 
+@pytest.mark.parametrize("text", ["[]", '"x"', "null", "{}", '{"type": "authorized_user"}', '{"type": []}', "no JSON"])
+def test_a_key_file_that_holds_something_else_is_a_fault_of_credentials(gcp, tmp_path, monkeypatch, text):
+    (tmp_path / "key.json").write_text(text)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
+    with pytest.raises(AuthFailed) as refused:
+        account(gcp, tmp_path).list()
+    assert "key.json" in str(refused.value.value)
+
+
 # Calls
 
 

@@ -31,6 +31,7 @@ from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, ProviderU
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp.client import PROVIDER
 from cloudgpu.providers.gcp.compute.machine_types import unverified_price
+from cloudgpu.providers.gcp.credentials import default_credentials
 from cloudgpu.providers.shared.calls import linked_pages
 from cloudgpu.providers.shared.errors import missing_sdk_error, retry_after
 
@@ -264,7 +265,6 @@ def skus(pause: Callable[[float], None]) -> Iterator[Any]:
 
 def _client() -> Any:
     try:
-        import google.auth
         from google.auth.credentials import AnonymousCredentials
         from google.auth.exceptions import GoogleAuthError
         from google.cloud.billing_v1 import CloudCatalogClient
@@ -282,7 +282,7 @@ def _client() -> Any:
                 message, field=ENDPOINT_VARIABLE, value=endpoint, next="Correct or unset it."
             ) from error
     try:
-        credentials, _ = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-billing.readonly"])
+        credentials, _ = default_credentials(["https://www.googleapis.com/auth/cloud-billing.readonly"])
     except GoogleAuthError as error:
         message = "There are no Google credentials, and Google gives its price list to no stranger."
         remedy = "Run: gcloud auth application-default login"
