@@ -54,13 +54,17 @@ def read_contract(vast: Vast, id: str) -> Raw:  # noqa: A002
 def list_machines(vast: Vast) -> Listing:
     """Return every contract with a cloudgpu-id tag: a call per 25 contracts of the account.
 
-    A contract with a label of ours but without tags is in `unanswered`: it may be a machine of ours.
+    A contract with a label of ours but without tags is in `unanswered`: it may be a machine of ours. So is one of ours
+    that cannot be read.
     """
     instances, unanswered = [], []
     for contract in all_contracts(vast):
         label = _parse_label(contract)[0]
         if TAG_ID in tags_of(contract):
-            instances.append(instance(vast, _complete(contract)))
+            try:
+                instances.append(instance(vast, _complete(contract)))
+            except ProviderUnavailable as error:
+                unanswered.append(Unanswered(str(contract["id"]), error.message))
         elif _OWN_LABEL.fullmatch(label):
             why = f"{CLOUD} does not show the variable {TAGS_VARIABLE} of the contract {label}"
             unanswered.append(Unanswered(str(contract["id"]), why))

@@ -118,6 +118,16 @@ def test_a_contract_of_ours_with_a_field_of_a_wrong_type_is_no_answer(vast, lab,
         lab.get(made.id)
 
 
+def test_of_one_contract_that_cannot_be_read_the_others_are_known(vast, lab, monkeypatch):
+    """The reaper could stop none of the account for it."""
+    made, other, shown = launched(lab), launched(lab, attempt_of(lab, key="other")), Contract.shown
+    number = int(made.id)
+    monkeypatch.setattr(Contract, "shown", lambda one: {**shown(one), **({"ports": 5} if one.id == number else {})})
+    listing = lab.list()
+    assert [one.id for one in listing.instances] == [other.id]
+    assert [(one.scope, "cannot be read" in one.why) for one in listing.unanswered] == [(made.id, True)]
+
+
 def test_contracts_of_somebody_else_are_not_ours(vast, lab):
     made = launched(lab)
     theirs = launched(lab, attempt_of(lab, key="other"))
@@ -219,10 +229,15 @@ def test_a_listing_that_comes_too_often_is_sent_again(vast, lab):
     assert [one.id for one in lab.list().instances] == [made.id]
 
 
-@pytest.mark.parametrize(
-    "row", [{"id": 1, "extra_env": [["CLOUDGPU_TAGS", '{"cloudgpu-id": "cg-1"}']]}, {"machine_id": 5}, None]
-)
-def test_what_lacks_its_number_or_of_ours_its_machine_is_no_contract(vast, lab, row):
+def test_of_ours_what_lacks_its_machine_is_not_known(vast, lab):
+    row = {"id": 1, "extra_env": [["CLOUDGPU_TAGS", '{"cloudgpu-id": "cg-1"}']]}
+    vast.faults.add("list", error="x", status=200, body={"instances": [row], "next_token": None})
+    listing = lab.list()
+    assert (listing.instances, [one.scope for one in listing.unanswered]) == ((), ["1"])
+
+
+@pytest.mark.parametrize("row", [{"machine_id": 5}, None])
+def test_what_lacks_its_number_is_no_contract(vast, lab, row):
     vast.faults.add("list", error="x", status=200, body={"instances": [row], "next_token": None})
     with pytest.raises(ProviderUnavailable):
         lab.list()
