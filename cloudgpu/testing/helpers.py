@@ -5,7 +5,6 @@ Attempts have real host keys. A provider becomes known to cloudgpu through an en
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -67,7 +66,6 @@ def make_attempt(
     agent_source: str = STAND_IN_AGENT,
     parts: Sequence[BootPart] = (),
     jupyter: Sequence[str] = (),
-    user: str | None = None,
     client_public_keys: Sequence[str] | None = None,
     host_key: tuple[str, str] | None = None,
     setup: Setup = _DEFAULT_SETUP,
@@ -104,7 +102,6 @@ def make_attempt(
         parts=tuple(parts),
         jupyter=tuple(jupyter),
         agent_source=agent_source,
-        user=user or getpass.getuser(),
         client_public_keys=tuple(client_public_keys or (new_host_key()[0],)),
         host_public_key=public_key,
         host_private_key=private_key,

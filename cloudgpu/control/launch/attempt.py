@@ -174,7 +174,6 @@ def _boot(session: Session, template: Template, candidate: Candidate, offer: Off
         parts=(*driver, *parts_for_offer(template, request, offer)),
         jupyter=template.jupyter,
         agent_source=source(),
-        user="",
         client_public_keys=(user_key.public_line,),
         host_public_key=host_key.public_line,
         host_private_key=host_key.private_pem,

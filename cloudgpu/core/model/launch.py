@@ -117,7 +117,6 @@ class Boot:
     parts: tuple[BootPart, ...]
     jupyter: tuple[str, ...]
     agent_source: str = field(repr=False)
-    user: str
     client_public_keys: tuple[str, ...]  # OpenSSH lines that may log in
     host_public_key: str  # OpenSSH line, pinned before the first connection
     host_private_key: str = field(repr=False)  # OpenSSH PEM, ed25519; empty for a machine that has its own key

@@ -135,7 +135,6 @@ class MinimalFakeProvider(FaultyCloud):
             instance_type=configuration.instance_type,
             market=configuration.market,
             accelerators=configuration.accelerators,
-            user=attempt.boot.user,
             requested=State.RUNNING,
             asked_at=now,
         )
@@ -158,16 +157,16 @@ class MinimalFakeProvider(FaultyCloud):
             market=machine.market,
             launched_at=machine.made_at,
             since=current.since,
-            address=self._address(machine) if running else None,
+            address=self._address() if running else None,
             accelerators=machine.accelerators,
             last_active=machine.last_active,
             reason=current.reason,
         )
 
-    def _address(self, machine: FakeMachine) -> Address | None:
+    def _address(self) -> Address | None:
         if self.address or not self.options.host:
             return self.address
-        return Address(self.options.host, self.options.port, machine.user)
+        return Address(self.options.host, self.options.port, "")  # as whoever runs this
 
 
 def fingerprint(attempt: Attempt) -> str:

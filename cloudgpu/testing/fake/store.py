@@ -55,7 +55,6 @@ class FakeMachine:
     instance_type: str
     market: Market
     accelerators: tuple[Accelerator, ...]
-    user: str
     requested: State
     asked_at: datetime
     reason: str | None = None

@@ -33,7 +33,6 @@ def attempts(draw: st.DrawFn) -> Attempt:
         agent_source=draw(texts),
         parts=draw(st.lists(st.builds(BootPart, texts, texts), max_size=3)),
         jupyter=draw(st.lists(texts, max_size=3)),
-        user=draw(st.text(min_size=1, max_size=9)),
         client_public_keys=draw(st.lists(texts, min_size=1, max_size=2)),
         host_key=HOST_KEY,
     )

@@ -307,8 +307,8 @@ def test_prices_can_be_set(build):
 
 def test_a_running_machine_has_the_address_it_was_given(build, clock):
     cloud = build(host="127.0.0.1", port=2222)
-    made = launch(cloud, user="ana")
-    assert made.address == Address("127.0.0.1", 2222, "ana")
+    made = launch(cloud)
+    assert made.address == Address("127.0.0.1", 2222, "")
     cloud.address = Address("localhost", 22, "bob")
     assert cloud.get(made.id).address == cloud.address
     cloud.stop(made.id)
