@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cloudgpu.config.edit import value_at
 from cloudgpu.config.files.user_files import data_dir, shown
@@ -31,6 +31,7 @@ from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.providers.registry import open_provider
 
 NANOS_PER_CENT = NANOS_PER_USD // 100
+MAX_NAMED = 4  # machines that an error names
 _WITH_HOME_REGION = ("aws",)  # providers whose accounts have a home region in config.toml
 _EMAIL = re.compile(r"[^\s@<>,;\"]{1,64}@[^\s@<>,;\"]+\.[^\s@<>,;\"]+")
 
@@ -62,6 +63,7 @@ class Preparation:
     current_ssh_from: tuple[str, ...] = ()
     # The prepaid credit that is left, or why that is not known; None: not prepaid.
     credit: PrepaidCredit | CloudgpuError | None = None
+    options: Mapping[str, object] = field(default_factory=dict)  # of the account, as the provider was opened with
 
     @property
     def changes_ssh(self) -> bool:
@@ -152,8 +154,7 @@ def plan_removal(
     """
     name = _account_name(setup, kind, account)
     preparation = _preparation(setup, kind, name, dict(account_keys or {}))
-    if preparation.removable_parts:
-        _check_nothing_runs(preparation.provider)
+    _check_nothing_runs(preparation)
     current_table = value_at(setup.table, ("accounts", name)) or {}
     role_options = {
         key: value for role in (preparation.role, preparation.timer) if role for key, value in role.options.items()
@@ -168,17 +169,26 @@ def plan_removal(
         return replace(preparation, budget_error=error.message)
 
 
-def _check_nothing_runs(provider: Provider) -> None:
-    """Raise if a machine runs in the account, or may: without the roles its timer and its own shutdown end no bill."""
-    listing = provider.list()
+def _check_nothing_runs(preparation: Preparation) -> None:
+    """Raise if a machine runs in the account, or may: without the roles its timer and its own shutdown end no bill.
+
+    In every region, also where the table names some: the roles serve them all, and a colleague's table names others.
+    """
+    if not preparation.removable_parts:
+        return
+    setup, name = preparation.draft.setup, preparation.account
+    options = {key: value for key, value in preparation.options.items() if key != "regions"}
+    listing = _open(setup, preparation.kind, name, options).list()
     running = sorted(
         f"{instance.tags.get(TAG_NAME, instance.id)} of {instance.tags.get(TAG_OWNER, 'nobody named')}"
         for instance in listing.instances
         if instance.billed or instance.state in {State.PENDING, State.UNKNOWN}
     )
     if running:
+        more = f", and {len(running) - MAX_NAMED} more" if len(running) > MAX_NAMED else ""
         raise InvalidRequest(
-            f"Machines run in the account, and need its roles to end what they cost: {', '.join(running)}.",
+            "Machines run in the account, and need its roles to end what they cost: "
+            f"{', '.join(running[:MAX_NAMED])}{more}.",
             field="--remove",
             value=running[0],
             next="Stop or end them first: cloudgpu down NAME, each by its owner.",
@@ -187,7 +197,7 @@ def _check_nothing_runs(provider: Provider) -> None:
         raise ProviderUnavailable(
             f"Whether a machine runs that needs the roles is not known: {unanswered_text(gap.scope, gap.why)}",
             field=gap.scope,
-            next="Run it again once it answers.",
+            next="Run it again once it answers. Where nobody may use that region, name it in exclude_regions.",
         )
 
 
@@ -208,7 +218,11 @@ def apply_preparation(preparation: Preparation) -> None:
 
 
 def apply_removal(preparation: Preparation) -> None:
-    """Write config.toml, then remove the roles and the budget: no launch uses them any more. Idempotent."""
+    """Write config.toml, then remove the roles and the budget: no launch uses them any more. Idempotent.
+
+    Raises as `plan_removal` where a machine was launched since then.
+    """
+    _check_nothing_runs(preparation)
     if preparation.draft.changed:
         write(preparation.draft)
     if isinstance(preparation.provider, HasMachineRole):
@@ -262,16 +276,22 @@ def _preparation(setup: ExistingSetup, kind: str, name: str, table: Mapping[str,
     draft = with_account(setup, name, table)
     current_table = value_at(setup.table, ("accounts", name)) or {}
     options = {key: value for key, value in {**current_table, **table}.items() if key != "provider"}
-    provider = open_provider(kind, ProviderSettings(name, options, setup.home.provider_dir(kind, name), utc_now))
+    provider = _open(setup, kind, name, options)
     role = provider.machine_role(_role_document(kind, "machine")) if isinstance(provider, HasMachineRole) else None
     timer = provider.timer_role(_role_document(kind, "timer")) if isinstance(provider, HasTimerRole) else None
     findings = tuple(provider.findings()) if isinstance(provider, Examines) else ()
     if table.get("provider"):
-        options = {key: value for each_role in (role, timer) if each_role for key, value in each_role.options.items()}
-        draft = with_account(setup, name, {**table, **options})
+        roles = {key: value for each_role in (role, timer) if each_role for key, value in each_role.options.items()}
+        draft = with_account(setup, name, {**table, **roles})
     account_in_cloud = role.account if role else findings[0].message if findings else kind
     credit = read_credit(provider)
-    return Preparation(kind, name, account_in_cloud, role, draft, provider, findings, timer=timer, credit=credit)
+    return Preparation(
+        kind, name, account_in_cloud, role, draft, provider, findings, timer=timer, credit=credit, options=options
+    )
+
+
+def _open(setup: ExistingSetup, kind: str, name: str, options: Mapping[str, object]) -> Provider:
+    return open_provider(kind, ProviderSettings(name, options, setup.home.provider_dir(kind, name), utc_now))
 
 
 def _role_document(kind: str, role: str) -> str:

@@ -6,6 +6,7 @@ Conditions of policies are not evaluated there: that a machine may set its own t
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from pathlib import Path
 
@@ -14,6 +15,9 @@ import pytest
 
 from cloudgpu.cli.app import run
 from cloudgpu.config.files.user_files import data_dir
+from cloudgpu.control.setup.cloud_account import apply_removal, plan_removal
+from cloudgpu.control.setup.init import find_existing_setup
+from cloudgpu.errors import InvalidRequest
 from tests.clouds.aws.fixtures import aws, aws_process  # noqa: F401
 
 MACHINE = data_dir("policies") / "permissions" / "aws-machine.json"
@@ -200,6 +204,30 @@ def test_the_roles_stay_while_a_machine_runs_that_needs_them(
     assert "eu-north-1 did not answer" in capsys.readouterr().err
     aws.faults.remove(silence)
     assert changes(aws) == before
+    assert run(["init", "aws", "--remove", "--yes"]) == 0
+    assert iam.list_roles()["Roles"] == []
+
+
+def test_a_machine_in_a_region_that_the_table_leaves_out_keeps_the_roles_too(
+    aws,  # noqa: F811
+    iam,
+    config,
+    capsys,
+):
+    """The roles are the account's: a colleague's table names other regions."""
+    run(["init", "aws", "--yes"])
+    removal = plan_removal(find_existing_setup(os.environ), "aws")
+    up = "up --provider aws --gpu t4 --name fox --owner ada --region us-west-2 --ssh-from 203.0.113.7 --no-wait --yes"
+    assert run(up.split()) == 0
+    before = changes(aws)
+    with pytest.raises(InvalidRequest, match="fox of ada"):  # launched while the question was on the screen
+        apply_removal(removal)
+    run(["init", "aws", "--region", "us-east-1", "--yes"])
+    capsys.readouterr()
+    assert run(["init", "aws", "--remove", "--yes"]) == 2
+    assert "fox of ada" in capsys.readouterr().err
+    assert [one for one in changes(aws)[len(before) :] if one.startswith(("Delete", "Remove"))] == []
+    config.write_text(config.read_text().replace("[accounts.aws]", '[accounts.aws]\nexclude_regions = ["us-west-2"]'))
     assert run(["init", "aws", "--remove", "--yes"]) == 0
     assert iam.list_roles()["Roles"] == []
 
