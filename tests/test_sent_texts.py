@@ -114,7 +114,6 @@ def attempt(cloud: str, market: Market) -> Any:
         item,
         now=NOW,
         agent_source="print('agent')\n",
-        user="cloudgpu",
         client_public_keys=["ssh-ed25519 CLIENT"],
         host_key=("ssh-ed25519 HOST", "PRIVATE"),
         jupyter=("jupyter", "lab"),
