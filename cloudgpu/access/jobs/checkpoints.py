@@ -69,7 +69,7 @@ def stored_checkpoints(directory: Path) -> tuple[StoredCheckpoint, ...]:
 def copy_checkpoint(remote: RemoteCheckpoints, name: str, directory: Path) -> bool:
     """Copy one checkpoint, unless a copy exists; return whether there is a complete copy. Raises InvalidRequest."""
     manifest = remote.manifest("checkpoint", [name])
-    if not manifest.files or manifest.changed:
+    if not manifest.files or not manifest.is_readable:
         return False
     copies = stored_checkpoints(directory)
     files = [asdict(file) for file in manifest.files]

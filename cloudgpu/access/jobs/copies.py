@@ -40,15 +40,30 @@ class CopiedFile:
 class Manifest:
     """The content of a directory on a machine.
 
-    `links` are (path, target), `skipped` (path, reason) of what cannot be copied, `changed` the files that were being
-    written when they were read.
+    `links` are (path, target), `skipped` (path, reason) of what cannot be copied, as links out of the directory.
+    `unreadable` is (path, error) of what the user may not read there, `changed` the files that were being written when
+    they were read.
     """
 
     files: tuple[CopiedFile, ...]
     links: tuple[tuple[str, str], ...]
     directories: tuple[str, ...]
     skipped: tuple[tuple[str, str], ...]
+    unreadable: tuple[tuple[str, str], ...]
     changed: tuple[str, ...]
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether all of it could be read, and nothing changed meanwhile."""
+        return not self.unreadable and not self.changed
+
+    @property
+    def incomplete_reason(self) -> str:
+        """Why a copy of it is not complete."""
+        if self.unreadable:
+            path, reason = self.unreadable[0]
+            return f"{path[:200]} cannot be read there ({reason.lower()})"
+        return f"{', '.join(self.changed[:3]) or 'some of the files'} changed while they were fetched"
 
     @property
     def size(self) -> int:
@@ -98,9 +113,12 @@ def read_manifest(answer: Mapping[str, Any]) -> Manifest:
             for file in answer["files"]
         )
         links = tuple((_checked_path(path), _checked_link(path, target)) for path, target in answer["links"])
-        skipped = tuple((str(path), str(reason)) for path, reason in answer["skipped"])
+        skipped, unreadable = (
+            tuple((str(path), str(reason)) for path, reason in answer[kind]) for kind in ("skipped", "unreadable")
+        )
         changed = tuple(str(file["path"]) for file in answer["files"] if file["changed"])
-        return Manifest(files, links, tuple(map(_checked_path, answer["directories"])), skipped, changed)
+        directories = tuple(map(_checked_path, answer["directories"]))
+        return Manifest(files, links, directories, skipped, unreadable, changed)
     except (KeyError, TypeError) as error:
         raise ValueError(str(error)) from None
 

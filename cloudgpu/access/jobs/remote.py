@@ -236,14 +236,13 @@ class RemoteJob:
             manifest_after = (
                 self.manifest() if copied.bytes else manifest
             )  # nothing was transferred: nothing has to be verified
-            is_complete = manifest_after == manifest and not manifest_after.changed and not copied.changed
+            is_complete = manifest_after == manifest and manifest_after.is_readable and not copied.changed
             if is_complete:
                 break
             manifest = manifest_after
         if sent:
             os.sync()  # the machine may be terminated for it
-        changed = ", ".join(manifest.changed[:3]) or "some of the files"
-        reason = "" if is_complete else f"{changed} changed while they were fetched"
+        reason = "" if is_complete else manifest.incomplete_reason
         links = tuple(path for path, _ in manifest.links)
         return FetchedResults(manifest.files, manifest.size, sent, is_complete, reason, manifest.skipped, links)
 

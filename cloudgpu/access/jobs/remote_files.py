@@ -297,7 +297,7 @@ def build_tree(blobs: Blobs, root: Path, files: list[list[Any]], links: list[lis
 class TreeListing:
     """Lists a directory: files with sizes and hashes, links that stay inside, and what is skipped, with the reason.
 
-    `cache` is a file with known hashes.
+    `unreadable` is what this user may not read, with the error. `cache` is a file with known hashes.
     """
 
     def __init__(self, root: Path, cache: Path) -> None:
@@ -308,6 +308,7 @@ class TreeListing:
         self.files: list[dict[str, Any]] = []
         self.links: list[list[str]] = []
         self.skipped: list[list[str]] = []
+        self.unreadable: list[list[str]] = []
         self.directories: list[str] = []
 
     def read(self, names: Iterable[str]) -> dict[str, Any]:
@@ -317,7 +318,8 @@ class TreeListing:
             self.walk(safe_path(name), new_hashes)
         with contextlib.suppress(OSError):  # without the cache files are hashed again
             save(self.cache, {**self.cached_hashes, **new_hashes})
-        return {"files": self.files, "links": self.links, "skipped": self.skipped, "directories": self.directories}
+        kinds = ("files", "links", "skipped", "unreadable", "directories")
+        return {kind: getattr(self, kind) for kind in kinds}
 
     def walk(self, name: str, new_hashes: dict[str, list[Any]]) -> None:
         """List one entry, and all below it."""
@@ -338,7 +340,7 @@ class TreeListing:
         except FileNotFoundError:
             return  # renamed or removed meanwhile
         except OSError as error:
-            self.skipped.append([name, error.strerror or str(error)])
+            self.unreadable.append([name, error.strerror or str(error)])
 
     def list_link(self, path: Path, name: str) -> None:
         """List a link as a relative one if it leads to an entry inside; else skip it."""

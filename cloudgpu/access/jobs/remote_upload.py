@@ -180,7 +180,8 @@ class Upload:
         for mtime_ns, name in reversed(self.attempt.finished_checkpoints()[:MAX_CHECKPOINTS]):
             manifest = self.list_files("checkpoint", [name])
             files, changed = self.upload_files(root, manifest["files"], put)
-            if files and not changed and self.list_files("checkpoint", [name]) == manifest:
+            is_complete = files and not changed and not manifest["unreadable"]
+            if is_complete and self.list_files("checkpoint", [name]) == manifest:
                 checkpoints.pop(name, None)
                 files.sort(key=lambda file: file["path"])
                 origin = {"attempt": self.attempt.number, "work_s": self.work_until(mtime_ns)}
@@ -219,7 +220,10 @@ class Upload:
     # -- when the command has ended
 
     def upload_results(self, exit_record: dict[str, Any]) -> None:
-        """Upload the results under their own names, the output, and last the manifest. Raises Changed."""
+        """Upload the results under their own names, the output, and last the manifest.
+
+        Raises Changed, and OSError while a result cannot be read: its machine would be ended without it.
+        """
         listing = self.list_files("results", names_in(self.attempt.results))
         for _ in range(ROUNDS):
             files, changed = self.upload_files(self.attempt.results, listing["files"], self.upload_result)
@@ -228,6 +232,8 @@ class Upload:
                 break
         else:
             raise Changed("the results still change after their command has ended")
+        for path, reason in listing["unreadable"]:
+            raise OSError(f"{path[:200]} cannot be read there ({reason.lower()})")
         process, setup = self.attempt.process(), load(self.attempt.dir / "setup.json") or {}
         manifest = {
             "version": VERSION,

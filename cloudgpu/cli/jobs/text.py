@@ -150,7 +150,14 @@ def _results_text(job: JobDocument) -> str | None:
     is_here = results["host"] in ("", hostname())  # a bucket is on no host
     place_text = results["directory"] if is_here else f"{results['directory']} on {results['host']}"
     incomplete_text = "" if results["whole"] else f", not whole{': ' if results['why'] else ''}{results['why']}"
-    return f"{files_text(results['files'])}, {size_text(results['bytes'])}, in {place_text}{incomplete_text}"
+    text = f"{files_text(results['files'])}, {size_text(results['bytes'])}, in {place_text}{incomplete_text}"
+    return f"{text}{_left_behind_text(job)}"
+
+
+def _left_behind_text(job: JobDocument) -> str:
+    """Return which results did not come with the others, after a semicolon; empty where all came."""
+    results = job["results"]
+    return f"; {results['why']}" if results is not None and results["whole"] and results["why"] else ""
 
 
 def _attempt_text(job: JobDocument, index: int, now: datetime) -> str:
@@ -172,7 +179,8 @@ def ended_text(job: JobDocument, now: datetime) -> str:
     why_text = f" ({job['why']})" if job["why"] else ""
     results = _results_text(job)
     text = f"{job['name']} {_ENDED_TEXTS.get(job['state'], job['state'])}{took_text}{why_text}."
-    text += f" Results: {results}." if results and job["results"] and job["results"]["files"] else " No results."
+    has_results = results and job["results"] and job["results"]["files"]
+    text += f" Results: {results}." if has_results else f" No results{_left_behind_text(job)}."
     kept_text = f" Its machine is kept until {when(job['kept_until'], now)}." if job["kept_until"] else ""
     return f"{text} It cost {_cost_text(job)}.{kept_text}{_how_to_get(job)}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
@@ -20,6 +20,7 @@ from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.model.machine import Machine, command_name, is_on_prem
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 
+MAX_LEFT_BEHIND = 3  # entries that are named
 DAY_S = 86_400.0  # a younger snapshot is not deleted: its job may not be in the ledger yet
 
 
@@ -48,14 +49,26 @@ def fetch_results(session: Session, job: Job, machine: Machine, remote: Callable
     try:
         fetched = sync(remote(), directory_of(session, job), session.clock().timestamp())
         if not fetched.is_complete:
-            raise Unreachable(f"The results of {job.name} are not whole: {fetched.why}.", field="name", value=job.name)
+            raise Unreachable(
+                f"The results of {job.name} are not whole: {fetched.why}.",
+                field="name",
+                value=job.name,
+                next=f"It is tried again. Look at them: cloudgpu ssh {machine.name}",
+            )
         paths = [*(file.path for file in fetched.files), *fetched.links]
         target, file_count, total_bytes = deliver(session, job, paths)
     except InvalidRequest as error:
         _stop_with_results(session, job, machine, error)
         raise
-    now, host = session.clock(), hostname()
-    return job_events.job_results_fetched(job.id, file_count, total_bytes, str(target), host, now, whole=True)
+    now, host, why = session.clock(), hostname(), left_behind_text(fetched.skipped)
+    return job_events.job_results_fetched(job.id, file_count, total_bytes, str(target), host, now, whole=True, why=why)
+
+
+def left_behind_text(skipped: Sequence[tuple[str, str]]) -> str:
+    """Return which entries of the results did not come, such as links out of them, as a clause; empty for none."""
+    named = ", ".join(f"{path} ({reason})" for path, reason in skipped[:MAX_LEFT_BEHIND])
+    more = len(skipped) - MAX_LEFT_BEHIND
+    return f"not copied: {named}{f' and {more} more' if more > 0 else ''}" if skipped else ""
 
 
 def _stop_with_results(session: Session, job: Job, machine: Machine, error: InvalidRequest) -> None:

@@ -110,6 +110,18 @@ def ended(job):
     return seen
 
 
+def put_out_of_reach(directory):
+    """Make a file below a directory that not even root can read by its path, which is too long."""
+    here = os.open(directory, os.O_RDONLY)
+    for _ in range(17):
+        os.mkdir("d" * 250, dir_fd=here)
+        below = os.open("d" * 250, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(os.open("r", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+
+
 def output(job, **more):
     out, err = BytesIO(), BytesIO()
     job.tail(out, err, **more)

@@ -19,7 +19,7 @@ from cloudgpu.errors import InvalidRequest
 
 
 def manifest(*links, directories=()):
-    return Manifest((), links, directories, (), ())
+    return Manifest((), links, directories, (), (), ())
 
 
 def test_nothing_is_made_behind_a_link_that_leads_out(tmp_path):
@@ -34,14 +34,14 @@ def test_nothing_is_made_behind_a_link_that_leads_out(tmp_path):
 
 @pytest.mark.parametrize("target", ["../x", "/x", "b/l/../../x", "b/../x", "."])
 def test_a_link_that_may_lead_out_is_refused(target):
-    answer = {"files": [], "links": [["a", target]], "skipped": [], "directories": []}
+    answer = {"files": [], "links": [["a", target]], "skipped": [], "unreadable": [], "directories": []}
     with pytest.raises(ValueError, match=r"a link to|below a directory"):
         read_manifest(answer)
 
 
 @pytest.mark.parametrize("target", ["b/l", "../x", "../a/./y"])
 def test_a_link_that_stays_inside_is_taken(target):
-    answer = {"files": [], "links": [["a/m", target]], "skipped": [], "directories": []}
+    answer = {"files": [], "links": [["a/m", target]], "skipped": [], "unreadable": [], "directories": []}
     assert read_manifest(answer).links == (("a/m", target),)
 
 

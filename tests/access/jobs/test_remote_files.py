@@ -20,7 +20,7 @@ from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.access.jobs.remote_attempt import Attempt
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.errors import InvalidRequest, Unreachable
-from tests.access.jobs.conftest import JOB, ended, output
+from tests.access.jobs.conftest import JOB, ended, output, put_out_of_reach
 from tests.access.sshserver import wait_for
 
 SECRETS = {"API_TOKEN": "planted-value-8f2c", "OTHER": "planted-other-77aa"}
@@ -201,6 +201,17 @@ def test_results_that_lead_out_of_their_directory_are_named_and_not_sent(bench, 
     asked = CopiedFile("all/private", 17, 0o600, "0" * 64)
     assert job.copy("results", [asked], tmp_path / "other") == (17, ("all/private",))
     assert list((tmp_path / "other").iterdir()) == []
+
+
+def test_a_result_that_cannot_be_read_makes_the_others_not_complete(bench, tmp_path):
+    job = bench.start("echo 1 > results/r; mkdir $CLOUDGPU_CHECKPOINT/step-1; echo 1 > $CLOUDGPU_CHECKPOINT/step-1/r")
+    ended(job)
+    put_out_of_reach(bench.file("work/results"))
+    put_out_of_reach(bench.file("checkpoint/step-1"))
+    found = job.fetch_results(tmp_path / "here")
+    assert ([one.path for one in found.files], found.is_complete) == (["r"], False)
+    assert found.why.endswith("cannot be read there (file name too long)")
+    assert job.sync_checkpoints(tmp_path / "checkpoints") == ()
 
 
 @pytest.mark.soak

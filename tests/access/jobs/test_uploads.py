@@ -24,6 +24,7 @@ from cloudgpu.access.jobs.remote_attempt import Attempt
 from cloudgpu.access.jobs.remote_download import Download, DownloadFailed, read_refusal
 from cloudgpu.access.jobs.remote_files import TreeListing, save
 from cloudgpu.access.jobs.remote_upload import FormRefused, Upload
+from tests.access.jobs.conftest import put_out_of_reach
 
 ERROR = "<?xml version='1.0'?><Error><Code>{}</Code><Message>{}</Message></Error>"
 
@@ -271,12 +272,25 @@ def test_only_a_code_is_repeated_of_what_an_answer_says():
 
 def test_a_hundred_thousand_results_are_sorted_out_in_a_moment(bucket, attempt, monkeypatch):
     files = [{"path": f"f{number:06}" + "\n" * (number % 50 == 0)} for number in range(100_000)]
-    found = {"files": files, "links": [], "skipped": [], "directories": []}
+    found = {"files": files, "links": [], "skipped": [], "unreadable": [], "directories": []}
     monkeypatch.setattr(TreeListing, "read", lambda *_: found)
     began = time.process_time()
     listed = upload_to(bucket, attempt).list_files("results", [])
     assert (len(listed["files"]), len(listed["skipped"])) == (98_000, 2000)
     assert time.process_time() - began < 20  # comparing each with all took minutes
+
+
+def test_a_result_that_cannot_be_read_is_waited_for_and_the_list_of_results_is_not_written(bucket, attempt):
+    (attempt.results / "r").write_text("1")
+    (attempt.checkpoint / "step-1").mkdir()
+    (attempt.checkpoint / "step-1" / "r").write_text("1")
+    for directory in (attempt.results, attempt.checkpoint / "step-1"):
+        put_out_of_reach(directory)
+    work, exit_record = upload_to(bucket, attempt), {"status": 1, "reason": "exited"}
+    with pytest.raises(OSError, match=r"cannot be read there \(file name too long\)$"):
+        work.upload_round(exit_record)
+    assert not work.progress.get("final")
+    assert work.last_manifest["checkpoints"] == []
 
 
 def test_a_link_beside_checkpoints_is_none_and_goes_with_the_one_that_it_leads_to(bucket, attempt):

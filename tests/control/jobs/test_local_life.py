@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.cli.jobs.text import ended_text
 from cloudgpu.control.jobs.cancel import cancel
+from cloudgpu.control.jobs.listing import job_document
 from cloudgpu.control.jobs.store import read_measured
 from cloudgpu.control.jobs.watch import reconcile_all, sentences
 from cloudgpu.core.jobs.job import State
@@ -214,6 +216,16 @@ def test_links_among_the_results_come_back_as_links(desk):
         "best": "run-1/r",
     }
     assert (place / "latest" / "r").read_text() == "1\n"
+
+
+def test_what_a_link_out_of_the_results_leads_to_is_said_not_to_come(desk):
+    makes = "echo 1 > ../best.pt; ln -s ../best.pt best; ln -s nothing last; echo 2 > sum"
+    job, _, _ = desk.run("sh", "-c", f"mkdir -p results; cd results; {makes}", on="desk", name="out")
+    assert (job.fetched.whole, job.fetched.files) == (True, 1)
+    why = "not copied: best (it is a link out of the directory, to ../best.pt), last (it is a broken link)"
+    assert job.fetched.why == why
+    said = ended_text(job_document(desk.session, job), desk.session.clock())
+    assert f"in {desk.work / 'results' / 'out'}; {why}." in said
 
 
 @pytest.mark.soak

@@ -106,7 +106,7 @@ class JobResults(TypedDict):
     whole: bool
     """All of them: sizes and hashes agree with those on the machine."""
     why: str
-    """Why they are not complete; empty where they are."""
+    """Why they are not complete; of complete ones, what was not copied, such as links out of their directory."""
     at: Time
     """When they were fetched."""
 
