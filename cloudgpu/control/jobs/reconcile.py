@@ -233,7 +233,8 @@ class JobReconciler(JobObserver):
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            if is_connection_lost(error) or not gives_up(job, self.session.clock()):
+            is_first_try = job.attempts[-1].stuck is None  # its wait begins now, whatever an earlier attempt waited for
+            if is_first_try or is_connection_lost(error) or not gives_up(job, self.session.clock()):
                 raise
             self.start_failed = True
         return None

@@ -393,6 +393,23 @@ def test_a_job_that_could_not_be_begun_is_tried_once_more_by_a_watcher_that_slep
         carrier.remote_job(job, machine).cancel("cancelled", grace_s=0)
 
 
+def test_launches_that_made_nothing_days_ago_make_no_first_try_to_begin_the_last_one(desk, tmp_path, connection):
+    lab = desk("")
+    words = {"gpu": "v100", "policy": "default", "name": "fox", "secret": ["HF_TOKEN"]}
+    request = parse_run(workdir=tmp_path / "work", argv=["true"], environ={"HF_TOKEN": "x"}, **words)
+    job = record_request(lab.session, plan_run(lab.session, request, {"HF_TOKEN": "x"}))
+    void = lines.job_try_ended(job.id, 1, lab.clock(), interrupted=True, status=None, why="void", also="nothing_made")
+    lab.session.ledger.append([lines.job_placed(job.id, 1, lab.clock(), key=f"{job.id}-1", machine=None), void])
+    lab.later(days=2)
+    machine = lab.up(name="fox", policy="default").machine
+    placed = lines.job_placed(job.id, 2, lab.clock(), key=machine.key, machine=None)
+    lab.session.ledger.append([placed, lines.job_machine(job.id, 2, machine.id, lab.clock())])
+    sync_all(lab.session)
+    with Reached(connection, lab, job) as carrier:
+        assert "HF_TOKEN" in carrier.reconcile().why
+        assert not carrier.start_failed  # it would have been tried again at once
+
+
 @pytest.mark.parametrize("is_placed", [False, True])
 @pytest.mark.parametrize("lacks", ["HF_TOKEN", "job.env"])
 def test_a_computer_without_a_jobs_secrets_launches_no_machine_for_it(guarded, lacks, is_placed):
