@@ -49,7 +49,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
     "program that looks after a node's engine": "abdbb6b5175b91cc31a20c6f51c45abd234c736a72ca13080ba440273fd2dc45",
     "command that looks after a node's engine": "daa68b740c8385dc6c408c01e715292d771de438186326f97af05458cb6a966e",
-    "program that runs jobs": "9da822c4d2cbbc2f7cc5f7d5198671fda74e8bbb0ea90c28c89319cf60265354",
+    "program that runs jobs": "2dc0fa23885fce3f39c1a0c0f6325ff8e8a92a1cea81109d7e0aac5d98cb9473",
     "program that takes a job through Slurm": "7e717e1eb59ade656c51bd970fa88caaccbef18b13ed595efd3f6f4b38e1428c",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
     "program that lets a key in": "e1be8f72b8fe5d1635869ee15cd8360c480b353adf26e09f7639b6565d5a25da",

@@ -331,6 +331,8 @@ def place_data(attempt: Attempt, entries: list[dict[str, Any]]) -> None:
                 link(source, root, replace_file=attempt.work_dir in root.parents)
         for path, name in entry.get("files", ()):
             link_path = root / safe_path(path) if path else root
+            if attempt.work_dir not in link_path.parents:
+                refuse_to_replace(link_path)
             link_path.parent.mkdir(parents=True, exist_ok=True)
             source = root_dir() / "data" / name
             try:
@@ -338,6 +340,13 @@ def place_data(attempt: Attempt, entries: list[dict[str, Any]]) -> None:
                 os.link(str(source), str(link_path))
             except OSError:  # another file system
                 link(source, link_path, replace_file=True)
+
+
+def refuse_to_replace(path: Path) -> None:
+    """Raise Fault for a file of the user: unlike data of an earlier job, somebody may write to it."""
+    with contextlib.suppress(FileNotFoundError):
+        if not path.is_symlink() and path.stat().st_mode & 0o222:
+            raise Fault("failed", f"{path} is there already, and data of a bucket does not replace it")
 
 
 def link(source: Path, path: Path, *, replace_file: bool) -> None:

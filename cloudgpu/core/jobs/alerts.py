@@ -163,7 +163,8 @@ def _results(job: Job) -> str:
     """Return where a job's results are, as a sentence; empty if its command never began."""
     fetched = job.fetched
     if fetched is not None and fetched.whole:
-        return f"Its results are in {fetched.directory}{' on ' if fetched.host else ''}{fetched.host}."
+        rest_text = f"; {fetched.why}" if fetched.why else ""
+        return f"Its results are in {fetched.directory}{' on ' if fetched.host else ''}{fetched.host}{rest_text}."
     if not any(attempt.began_at is not None for attempt in job.attempts):
         return ""
     if job.is_open:

@@ -21,8 +21,8 @@ import pytest
 
 from cloudgpu.access.jobs import remote_upload
 from cloudgpu.access.jobs.remote_attempt import Attempt
-from cloudgpu.access.jobs.remote_download import Download, DownloadFailed, read_refusal
-from cloudgpu.access.jobs.remote_files import TreeListing, save
+from cloudgpu.access.jobs.remote_download import Download, DownloadFailed, place_data, read_refusal
+from cloudgpu.access.jobs.remote_files import Fault, TreeListing, save
 from cloudgpu.access.jobs.remote_upload import FormRefused, Upload
 from tests.access.jobs.conftest import put_out_of_reach
 
@@ -291,6 +291,26 @@ def test_a_result_that_cannot_be_read_is_waited_for_and_the_list_of_results_is_n
         work.upload_round(exit_record)
     assert not work.progress.get("final")
     assert work.last_manifest["checkpoints"] == []
+
+
+def test_data_of_a_bucket_takes_the_place_of_earlier_data_and_of_no_file_of_the_user(attempt, tmp_path):
+    """A destination may be anywhere on a machine that was there before, such as this computer."""
+    store, place = tmp_path / ".cloudgpu" / "data", tmp_path / "imagenet"
+    attempt.work_dir.joinpath("labels").write_text("of the workdir, which is a copy")
+    for directory in (store, place):
+        directory.mkdir()
+    for name in ("one", "two"):
+        (store / name).write_text(name)
+        (store / name).chmod(0o444)
+    (place / "labels").write_text("the user's own")
+    with pytest.raises(Fault, match=f"{place / 'labels'} is there already"):
+        place_data(attempt, [{"target": str(place), "files": [["labels", "one"]]}])
+    assert (place / "labels").read_text() == "the user's own"
+    (place / "labels").unlink()
+    for name in ("one", "two"):
+        for target in (place, "."):
+            place_data(attempt, [{"target": str(target), "files": [["labels", name]]}])
+            assert (attempt.work_dir / target / "labels").read_text() == name
 
 
 def test_a_link_beside_checkpoints_is_none_and_goes_with_the_one_that_it_leads_to(bucket, attempt):
