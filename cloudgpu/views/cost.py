@@ -92,7 +92,7 @@ def total_document(totals: CostTotals, by: Grouping, currency: Currency | None) 
 def _sums(totals: CostTotals, rounded: Sequence[Money], by: Grouping, currency: Currency | None) -> CostSum:
     amount, on_demand, savings = rounded
     has_list_cost = totals.list_cost > 0 or totals.cost_of_runs_with_list_price > 0
-    is_unpriced = bool(totals.without_price) and not totals.high
+    is_unpriced = totals.is_unpriced
     return {
         "hours": hours_text(totals.all_billed_us if by is Grouping.RESOURCE else totals.billed_us),
         "usd": None if is_unpriced else usd(amount),
@@ -133,20 +133,21 @@ def burn_document(burn: BurnByPart) -> BurnRate:
 
 
 def projection_document(totals: CostTotals, remaining: RemainingCost, at: datetime | None) -> ProjectionDocument:
-    """Return a projected total: the cost so far and the remaining cost."""
+    """Return a projected total: the cost so far and the remaining cost; null where nothing of both has a price."""
+    is_unpriced = totals.is_unpriced and not remaining.high
     return {
         "at": None if at is None else iso(at),
-        "more_usd": usd(money(remaining.amount)),
-        "low_usd": usd(money(totals.low + remaining.low)),
-        "usd": usd(money(totals.amount + remaining.amount)),
-        "high_usd": usd(money(totals.high + remaining.high)),
+        "more_usd": None if is_unpriced else usd(money(remaining.amount)),
+        "low_usd": None if is_unpriced else usd(money(totals.low + remaining.low)),
+        "usd": None if is_unpriced else usd(money(totals.amount + remaining.amount)),
+        "high_usd": None if is_unpriced else usd(money(totals.high + remaining.high)),
         "endless": remaining.without_end,
     }
 
 
-def with_fees(totals: CostTotals, factor: Fraction) -> str:
-    """Return the total times `factor` (1 and the fees), as decimal text in USD."""
-    return usd(Money(round(Fraction(totals.amount, PARTS_PER_NANO) * factor)))
+def with_fees(totals: CostTotals, factor: Fraction) -> str | None:
+    """Return the total times `factor` (1 and the fees), as decimal text in USD; None where nothing has a price."""
+    return None if totals.is_unpriced else usd(Money(round(Fraction(totals.amount, PARTS_PER_NANO) * factor)))
 
 
 def period_name(key: str, query: CostQuery) -> str:

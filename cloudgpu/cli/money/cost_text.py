@@ -77,15 +77,16 @@ def _bounded_amount_text(cost_sum: CostSum, format_usd: AmountFormatter) -> str:
 def _daily_sparkline(document: CostDocument, format_usd: AmountFormatter) -> str:
     """Return the last days as a sparkline; empty if at most one of them has a cost."""
     days = document["days"] or []
-    daily_usd = [float(day["usd"]) for day in days]
+    daily_usd = [float(day["usd"] or 0) for day in days]
     if sum(usd > 0 for usd in daily_usd) < 2:  # noqa: PLR2004  (one day is the first line)
         return ""
     from cloudgpu.cli.money.chart import sparkline
 
-    most_expensive = max(days, key=lambda day: Decimal(day["usd"]))
+    most_expensive = max(days, key=lambda day: Decimal(day["usd"] or 0))
+    marks = zip(days, sparkline(daily_usd), strict=True)
+    line = "".join("?" if day["usd"] is None else mark for day, mark in marks)
     return (
-        f"{len(days)} days  {sparkline(daily_usd)}  at most {format_usd.with_code(most_expensive['usd'])}, on "
-        f"{most_expensive['day']}"
+        f"{len(days)} days  {line}  at most {format_usd.with_code(most_expensive['usd'])}, on {most_expensive['day']}"
     )
 
 
@@ -95,7 +96,7 @@ def _days_chart(document: CostDocument) -> str:
     from cloudgpu.cli.terminal import columns
 
     days = document["days"] or []
-    daily_usd = [float(day["usd"]) for day in days]
+    daily_usd = [float(day["usd"] or 0) for day in days]
     title = f"Spending by day, {days[0]['day']} to {days[-1]['day']}, {document['tz']}, in USD"
     return f"{title}\n\n{column_chart([day['day'][-2:].lstrip('0') for day in days], daily_usd, columns())}"
 
@@ -322,8 +323,11 @@ def _projection_sentence(document: CostDocument, format_usd: AmountFormatter) ->
         return ""
     only_machines = [kind for kind, _ in _burn_parts(burn)] == [RUNNING_MACHINES] and not burn["without_price"]
     burn_text = "" if only_machines else f"An hour now: {_burn_text(burn, format_usd)}. "
+    if projections["end_of_month"]["usd"] is None:
+        return burn_text.rstrip()
     day, month = (format_usd.with_code(projections[period]["usd"]) for period in ("end_of_day", "end_of_month"))
-    return f"{burn_text}At this rate: {day} by the end of the day, {month} by the end of the month."
+    at_least = "at least " if burn["without_price"] or document["total"]["without_price"] else ""
+    return f"{burn_text}At this rate: {at_least}{day} by the end of the day, {month} by the end of the month."
 
 
 def _projection_table(document: CostDocument, format_usd: AmountFormatter) -> str:
@@ -407,7 +411,10 @@ def _credits_text(document: CostDocument, format_usd: AmountFormatter) -> str:
         f"{format_usd.with_code(credit['remaining_usd'])} left"
         for credit in credit_use["applied"]
     ]
-    return f"After credits ({'; '.join(credit_texts)}): {format_usd.with_code(credit_use['after_usd'])}."
+    total = document["total"]
+    after_text = "?" if total["usd"] is None else format_usd.with_code(credit_use["after_usd"])
+    at_least = "at least " if total["without_price"] and total["usd"] is not None else ""
+    return f"After credits ({'; '.join(credit_texts)}): {at_least}{after_text}."
 
 
 def _range_text(projection: Projection, format_usd: AmountFormatter) -> str:
@@ -420,7 +427,8 @@ def _range_text(projection: Projection, format_usd: AmountFormatter) -> str:
 
 
 def _fees_text(document: CostDocument, format_usd: AmountFormatter) -> str:
-    fees = document["fees"]
-    if fees["total_usd"] is None:
+    fees, total = document["fees"], document["total"]
+    if fees["tax_percent"] is None and fees["support_percent"] is None:
         return str(fees["sentence"])
-    return f"{format_usd.with_code(fees['total_usd'])} {fees['sentence'][0].lower()}{fees['sentence'][1:]}"
+    at_least = "At least " if total["without_price"] and total["usd"] is not None else ""
+    return f"{at_least}{format_usd.with_code(fees['total_usd'])} {fees['sentence'][0].lower()}{fees['sentence'][1:]}"

@@ -298,24 +298,35 @@ def _last_days(query: CostQuery, now: datetime) -> CostQuery:
 
 
 def _day_costs(inputs: _CostInputs, last_days: CostQuery, now: datetime) -> list[DayCost]:
-    """Return the cost of each of these days, also of days without cost; rounded so that they add up to the total."""
+    """Return the cost of each of these days, also of days without cost; rounded so that they add up to the total.
+
+    That of a day on which nothing has a known price is null.
+    """
     groups = grouped(inputs.machines, inputs.recent_ended_usages, now, last_days).groups
     begin, end = last_days.since or now, last_days.until or now
     day_begins = [day.begin for day in periods("day", begin, end, last_days.zone)]
     amounts = rounded_to_sum(groups[key].amount if (key := iso(day)) in groups else 0 for day in day_begins)
+    unpriced = {key for key, totals in groups.items() if totals.is_unpriced}
     return [
-        {"day": day.astimezone(last_days.zone).date().isoformat(), "usd": usd(amount)}
+        {
+            "day": day.astimezone(last_days.zone).date().isoformat(),
+            "usd": None if iso(day) in unpriced else usd(amount),
+        }
         for day, amount in zip(day_begins, amounts, strict=True)
     ]
 
 
 def _this_month(inputs: _CostInputs, last_days: CostQuery, now: datetime) -> str | None:
-    """Return the cost of the present month so far, with started billing increments; None if the period cuts it."""
+    """Return the cost of the present month so far, with started billing increments.
+
+    None if the period cuts it, or nothing of it has a known price.
+    """
     this_month = period("month", now, last_days.zone)
     if (last_days.since and last_days.since > this_month.begin) or (last_days.until or now) < now:
         return None
     month_query = CostQuery(Grouping.MONTH, last_days.zone, this_month.begin, this_month.end, last_days.owner)
-    return usd(money(grouped(inputs.machines, inputs.recent_ended_usages, now, month_query).total.amount))
+    total = grouped(inputs.machines, inputs.recent_ended_usages, now, month_query).total
+    return None if total.is_unpriced else usd(money(total.amount))
 
 
 def _document_head(request: CostRequest, now: datetime) -> CostHead:

@@ -60,6 +60,11 @@ class CostTotals:
     price_marks: str = ""
     _failed_ids: set[str] = field(default_factory=set, repr=False)
 
+    @property
+    def is_unpriced(self) -> bool:
+        """Whether something was billed and nothing of it has a known price: then the sums are unknown, and not zero."""
+        return bool(self.without_price) and not self.high
+
     def add(self, machine: Machine, charge: Charge, note: ChargeNote, *, already_counted: bool = False) -> None:
         """Add a charge with the note on it; `already_counted`: a part of its usage was added before."""
         sums = (charge.low, charge.amount, charge.high, charge.list_cost or 0, charge.billed_us)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         BilledTimes,
         IdleCost,
         IdleResource,
+        OwnerSum,
         ProjectSum,
         ReportDay,
         ReportJob,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
         SpotSavings,
         StopSavings,
     )
-    from cloudgpu.views.documents.parts import CostBounds
+    from cloudgpu.views.documents.parts import CostBounds, MaybePriced
 
 MAX_DAYS = 400  # for more, a chart shows months
 MAX_MACHINES = 200
@@ -113,28 +114,32 @@ def projects_document(daily: DailyCosts) -> list[ProjectSum]:
     for day in daily.days.values():
         for project, costs in day.items():
             sums.setdefault(project, []).append(costs)
-    return _project_sums(sums)
+    return [{"name": name, **_cost(total, amount)} for name, total, amount in _most_first(sums)]
 
 
-def owners_document(machines: Iterable[Machine], totals_by_id: Mapping[str, CostTotals]) -> list[ProjectSum]:
+def owners_document(machines: Iterable[Machine], totals_by_id: Mapping[str, CostTotals]) -> list[OwnerSum]:
     """Return the cost of each owner's machines, named volumes and images, the highest first; "" is without owner.
 
     `totals_by_id` is by the id of a machine, volume or image. Amounts are rounded so that they add up to the rounded
     total.
     """
-    sums: dict[str, list[CostRange]] = {}
+    by_owner: dict[str, list[CostTotals]] = {}
     for machine in machines:
         if machine.id in totals_by_id:
-            sums.setdefault(str(machine.owner or ""), []).append(_sums(totals_by_id[machine.id]))
-    return _project_sums(sums)
+            by_owner.setdefault(str(machine.owner or ""), []).append(totals_by_id[machine.id])
+    sums = {owner: [_sums(totals) for totals in owned] for owner, owned in by_owner.items()}
+    return [
+        {"name": owner, **_maybe_priced(total, amount, by_owner[owner])} for owner, total, amount in _most_first(sums)
+    ]
 
 
-def _project_sums(sums: Mapping[str, Sequence[CostRange]]) -> list[ProjectSum]:
+def _most_first(sums: Mapping[str, Sequence[CostRange]]) -> list[tuple[str, CostRange, Money]]:
+    """Return the names with their total, exact and rounded so that they add up, the most expensive first."""
     totals = sorted(
         ((name, add_ranges(costs)) for name, costs in sums.items()), key=lambda pair: (-pair[1].amount, pair[0])
     )
     amounts = rounded_to_sum(total.amount for _, total in totals)
-    return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
+    return [(name, total, amount) for (name, total), amount in zip(totals, amounts, strict=True)]
 
 
 def jobs_document(totals_by_id: Mapping[str, CostTotals], jobs: Mapping[str, Job]) -> list[ReportJob]:
@@ -154,7 +159,7 @@ def _job(key: str, totals: CostTotals, amount: Money, job: Job | None) -> Report
         "id": key,
         "name": key if job is None else job.name,
         "state": None if job is None else str(job.state),
-        **_cost(_sums(totals), amount),
+        **_maybe_priced(_sums(totals), amount, [totals]),
         "billed_s": round(totals.billed_us / _SECOND_US),
         "without_price": totals.without_price,
     }
@@ -167,7 +172,8 @@ def machines_document(summaries: Iterable[MachineSummary], resources: Iterable[C
     """
     machines = sorted(summaries, key=lambda summary: (-summary.totals.amount, summary.machine.id))
     first, rest = machines[:MAX_MACHINES], machines[MAX_MACHINES:]
-    resource_sums = [_sums(totals) for totals in resources]
+    resource_totals, rest_totals = list(resources), [summary.totals for summary in rest]
+    resource_sums = [_sums(totals) for totals in resource_totals]
     exact_sums = [
         *(_sums(summary.totals) for summary in first),
         add_ranges(_sums(summary.totals) for summary in rest),
@@ -177,15 +183,17 @@ def machines_document(summaries: Iterable[MachineSummary], resources: Iterable[C
     return MachinesOfReport(
         first=[_machine(summary, amount) for summary, amount in zip(first, amounts, strict=False)],
         left_out=len(rest),
-        rest={"number": len(rest), **_cost(exact_sums[-2], amounts[-2]), **_times(rest)},
-        volumes_and_images={"number": len(resource_sums), **_cost(exact_sums[-1], amounts[-1])},
+        rest={"number": len(rest), **_maybe_priced(exact_sums[-2], amounts[-2], rest_totals), **_times(rest)},
+        volumes_and_images={
+            "number": len(resource_sums),
+            **_maybe_priced(exact_sums[-1], amounts[-1], resource_totals),
+        },
     )
 
 
 def _machine(summary: MachineSummary, amount: Money) -> ReportMachine:
     machine = summary.machine
-    has_no_price = bool(summary.totals.without_price) and not summary.totals.high
-    cost = None if has_no_price else _cost(_sums(summary.totals), amount)
+    cost = _maybe_priced(_sums(summary.totals), amount, [summary.totals])
     return {
         "id": machine.id,
         "name": machine.name,
@@ -198,11 +206,9 @@ def _machine(summary: MachineSummary, amount: Money) -> ReportMachine:
         "owner": machine.owner,
         "project": machine.project,
         "gpu": _gpus(machine),
-        "usd": None if cost is None else cost["usd"],
-        "low_usd": None if cost is None else cost["low_usd"],
-        "high_usd": None if cost is None else cost["high_usd"],
+        **cost,
         **_times([summary]),
-        "idle_usd": None if cost is None else usd(money(summary.idle.amount)),
+        "idle_usd": None if cost["usd"] is None else usd(money(summary.idle.amount)),
         "marks": summary.totals.price_marks,
         "without_price": summary.totals.without_price,
     }
@@ -315,6 +321,14 @@ def idle_resource_document(cost: OngoingCost) -> IdleResource:
 
 def _sums(totals: CostTotals) -> CostRange:
     return CostRange(totals.low, totals.amount, totals.high)
+
+
+def _maybe_priced(sums: CostRange, amount: Money, parts: Collection[CostTotals]) -> MaybePriced:
+    """Return an amount and its bounds; null where something of its `parts` was billed, and none of it has a price."""
+    if any(totals.without_price for totals in parts) and not any(totals.high for totals in parts):
+        return {"usd": None, "low_usd": None, "high_usd": None}
+    bounds = _cost(sums, amount)
+    return {"usd": bounds["usd"], "low_usd": bounds["low_usd"], "high_usd": bounds["high_usd"]}
 
 
 def _cost(sums: CostRange, amount: Money) -> CostBounds:

@@ -157,7 +157,7 @@ class JobRow(NamedTuple):
     name: str
     state: str
     seconds: int
-    usd: str
+    usd: str | None
 
 
 _NOT_ONE_JOB = {
@@ -176,11 +176,10 @@ def job_rows(jobs: Sequence[ReportJob], max_jobs: int) -> list[JobRow]:
         for job in jobs_run[:max_jobs]
     ]
     if other_jobs:
-        other_jobs_usd = sum((Decimal(job["usd"]) for job in other_jobs), Decimal())
+        known_usd = [Decimal(job["usd"]) for job in other_jobs if job["usd"] is not None]
+        other_jobs_usd = f"{sum(known_usd, Decimal()):f}" if known_usd else None
         rows.append(
-            JobRow(
-                counted(len(other_jobs), "other"), "", sum(job["billed_s"] for job in other_jobs), f"{other_jobs_usd:f}"
-            )
+            JobRow(counted(len(other_jobs), "other"), "", sum(job["billed_s"] for job in other_jobs), other_jobs_usd)
         )
     not_one_job = (job for job in jobs if job["state"] is None)
     return [*rows, *(JobRow(_NOT_ONE_JOB[job["id"]], "", job["billed_s"], job["usd"]) for job in not_one_job)]

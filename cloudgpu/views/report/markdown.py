@@ -20,7 +20,7 @@ from cloudgpu.views.report.formatting import (
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.money.cost import CostSum, Projection
-    from cloudgpu.views.documents.money.report import ProjectSum, ReportDocument, ReportMachine
+    from cloudgpu.views.documents.money.report import OwnerSum, ProjectSum, ReportDocument, ReportMachine
 
 CaseName = Literal["low", "expected", "high"]
 MARK = "<!-- cloudgpu report -->"  # the first line: another file is never overwritten
@@ -153,7 +153,8 @@ def _budget_lines(document: ReportDocument, amounts: Amounts, zone_format: ZoneF
     burn, projected = document["burn"], document["projected"]
     if not Decimal(burn["usd_per_hour"]):
         return
-    yield f"Now it costs {amounts.prose(burn['usd_per_hour'], 2)} an hour."
+    at_least = "at least " if burn["without_price"] else ""
+    yield f"Now it costs {at_least}{amounts.prose(burn['usd_per_hour'], 2)} an hour."
     if projected is not None:
         projections = ((projected["end_of_day"], "day"), (projected["end_of_month"], "month"))
         rows = [
@@ -279,7 +280,7 @@ def _assumption_lines(document: ReportDocument) -> Iterator[str]:
         yield "\n".join(f"- {escaped(line)}" for line in dict.fromkeys(lines))
 
 
-def _amount_and_bounds(costs: ProjectSum | CostSum | Projection, amounts: Amounts) -> list[str]:
+def _amount_and_bounds(costs: ProjectSum | OwnerSum | CostSum | Projection, amounts: Amounts) -> list[str]:
     return [amounts(amount) for amount in (costs["usd"], costs["low_usd"], costs["high_usd"])]
 
 

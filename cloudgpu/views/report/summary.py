@@ -114,11 +114,12 @@ def _burn_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[str]
     if not Decimal(burn["usd_per_hour"]):
         return
     projection_text = ""
-    if projected is not None:
-        projection_text = (
-            f"; at that rate the sum is {_prose(amounts, projected['end_of_month']['usd'])} at the month's end"
-        )
-    yield f"Now it costs {amounts.prose(burn['usd_per_hour'], 2)} an hour{projection_text}."
+    at_least = "at least " if burn["without_price"] else ""
+    projected_usd = None if projected is None else projected["end_of_month"]["usd"]
+    if projected_usd is not None:
+        sum_at_least = "at least " if burn["without_price"] or document["total"]["without_price"] else ""
+        projection_text = f"; at that rate the sum is {sum_at_least}{_prose(amounts, projected_usd)} at the month's end"
+    yield f"Now it costs {at_least}{amounts.prose(burn['usd_per_hour'], 2)} an hour{projection_text}."
 
 
 def _budget_sentences(document: ReportDocument, amounts: Amounts, zone_format: ZoneFormat) -> Iterator[str]:

@@ -168,6 +168,38 @@ def test_an_hour_of_what_runs_without_a_known_price_is_never_zero(tmp_path, monk
     assert "; at least $1.0000 an hour now." in capsys.readouterr().out
 
 
+def test_what_follows_from_an_unknown_cost_is_never_zero(tmp_path, monkeypatch, capsys):
+    """Projections, fees, credits, days and the month of `cost`; owners, and the spending, of a report."""
+    ledger = open_ledger(None, tmp_path / "ledger", actor="ada", clock=lambda: NOW)
+    ledger.append([launch(4, "unknown", "thesis", nanos=None, on_demand=None, owner="bob"), seen(4, "running", BEGIN)])
+    (tmp_path / "config.toml").write_text('[fees]\ntax_percent = "10"\n[[credits]]\namount = 300\nname = "grant"\n')
+    monkeypatch.setenv("CLOUDGPU_HOME", str(tmp_path))
+    monkeypatch.setitem(open_session.__kwdefaults__, "clock", lambda: NOW)
+    assert run(["cost"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "At this rate" not in said
+    assert "left): ?. ? with tax (10%), and without" in said
+    assert run(["cost", "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["fees"]["total_usd"], found["this_month_usd"], found["days"][-2]["usd"]) == (None, None, None)
+    assert {found["projected"]["end_of_month"][name] for name in ("usd", "low_usd", "high_usd", "more_usd")} == {None}
+    assert run(["report", "--to", "-"]) == 0
+    page = capsys.readouterr().out
+    assert "What was spent in this time is not known" in page
+    assert "Nothing was spent" not in page
+    ledger.append([launch(1, "otter", "thesis"), seen(1, "running", BEGIN)])
+    ledger.close()
+    assert run(["cost"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "At this rate: at least $" in said
+    assert "left): at least $" in said
+    assert "At least $264.00 with tax (10%)" in said
+    assert run(["report", "--format", "md", "--to", "-"]) == 0
+    text = capsys.readouterr().out
+    assert "| bob | not known | not known | not known |" in text
+    assert "Now it costs at least $1.0000 an hour; at that rate the sum is at least $" in text
+
+
 def test_bytes_out_that_nobody_has_read_are_named(cost):
     _, said = cost()
     assert f"bytes out that nobody has read, of otter, {LONG}, taken, unknown, lost;" in " ".join(said.out.split())
@@ -221,7 +253,7 @@ def test_the_first_line_says_what_it_has_cost_and_what_an_hour_costs_now(cost):
 
 def test_what_goes_on_costing_is_a_line_and_with_v_a_table_with_its_grounds(cost):
     brief, full = cost()[1].out, cost("-v")[1].out
-    assert "At this rate: $5,679," in brief
+    assert "At this rate: at least $5,679," in brief
     assert "PROJECTED" not in brief
     assert "PROJECTED" in full
     assert "Assumes that running machines stay up until renew-until" in full

@@ -11,6 +11,7 @@ from cloudgpu.views.documents.parts import (
     ExchangeRate,
     MachineInRun,
     MarkedCost,
+    MaybePriced,
     Time,
     Usd,
 )
@@ -85,13 +86,13 @@ class BurnRate(TypedDict):
     """How many resources have no price and are in none of these."""
 
 
-class Projection(CostBounds):
+class Projection(MaybePriced):
     """The projected total at a future time, all that was spent until then."""
 
     at: Time | None
     """When; null: each machine at its own time."""
-    more_usd: Usd
-    """The part of it that is still to come."""
+    more_usd: Usd | None
+    """The part of it that is still to come; null where `usd` is."""
     endless: int
     """How many machines have no such end and are left out."""
 
@@ -173,7 +174,7 @@ class Fees(TypedDict):
     label: str
     """`label` of config.toml: what the fees are called."""
     total_usd: Usd | None
-    """The total with both; null where neither is set."""
+    """The total with both; null where neither is set, or nothing has a known price."""
     sentence: str
     """What is in it and what is missing."""
 
@@ -225,8 +226,8 @@ class DayCost(TypedDict):
 
     day: str
     """The date, in `tz`."""
-    usd: Usd
-    """What it cost."""
+    usd: Usd | None
+    """What it cost; null where nothing of it has a known price."""
 
 
 class CostDocument(CostToCome, CostNotes, Deductions, CostHead):
@@ -244,7 +245,8 @@ class CostDocument(CostToCome, CostNotes, Deductions, CostHead):
     days: list[DayCost] | None
     """Each of the last 31 days of the period, including those without a cost; null where days were not read."""
     this_month_usd: Usd | None
-    """The present month in `tz` so far; null where days were not read, or the period does not hold all of it."""
+    """The present month in `tz` so far; null where days were not read, the period does not hold all of it, or nothing
+    of it has a known price."""
     interrupted: LostCost
     """Runs that the provider interrupted."""
     failed: LostCost

@@ -45,13 +45,20 @@ class ReportDay(TypedDict):
 
 
 class ProjectSum(CostBounds):
-    """What a project, or an owner, cost."""
+    """What a project cost."""
 
     name: str
-    """The project, or the owner; empty for machines without one."""
+    """The project; empty for machines without one."""
 
 
-class ReportJob(CostBounds):
+class OwnerSum(MaybePriced):
+    """What an owner's machines, volumes and images cost."""
+
+    name: str
+    """The owner; empty for machines without one."""
+
+
+class ReportJob(MaybePriced):
     """What a job cost in the period, or what machines cost without a job, or with several."""
 
     id: str
@@ -107,14 +114,14 @@ class ReportMachine(OfAccount, BilledTimes, MarkedCost):
     """The cost of its idle time; null where nothing of it has a known price."""
 
 
-class ReportRest(CostBounds, BilledTimes):
+class ReportRest(MaybePriced, BilledTimes):
     """The machines that are not listed."""
 
     number: int
     """How many machines."""
 
 
-class RetainedSum(CostBounds):
+class RetainedSum(MaybePriced):
     """Volumes and images together."""
 
     number: int
@@ -238,7 +245,7 @@ class ReportDocument(CostToCome, CostNotes, CountedDays):
     """All days or months in order, from the first with a cost."""
     projects: list[ProjectSum]
     """The most expensive first."""
-    owners: list[ProjectSum]
+    owners: list[OwnerSum]
     """The same by owner, the most expensive first."""
     total: CostSum
     """The total, as in `cost`."""
