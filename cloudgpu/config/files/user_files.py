@@ -197,6 +197,7 @@ def yaml_names(kind: str, search: Sequence[Path]) -> list[str]:
 
 
 MAX_FILE_BYTES = 1 << 20  # a larger file is not a settings file
+MAX_MAGNITUDE = 40  # digits of a number in the settings before or after its point
 MAX_SHOWN_LENGTH = 60  # characters of a wrong value that an error shows
 
 
@@ -267,14 +268,17 @@ def settings_table(
 
 
 def parse_finite_number(value: object) -> Decimal | None:
-    """Return a finite number, written as one or as text; None for none. A binary float is taken as it was written."""
+    """Return a finite number, written as one or as text; None for none. A binary float is taken as it was written.
+
+    None for one of more than MAX_MAGNITUDE digits before or after the point, too: as a fraction it fills the memory.
+    """
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
         return None
     try:
         number = Decimal(str(value))
     except InvalidOperation:
         return None
-    return number if number.is_finite() else None
+    return number if number.is_finite() and abs(number.adjusted()) <= MAX_MAGNITUDE else None
 
 
 def shown(value: object) -> str | None:

@@ -39,7 +39,8 @@ OPTIONAL = {
 }
 _NULLS = ("", "NULL", "null", "None")
 _TAG_PREFIX = re.compile(r"^(?:user[:_/]|label[:_/]|labels[./]|aws:)?(.*)$")
-_NUMBER = re.compile(r"-?(\d+(\.\d*)?|\.\d+)([eE]-?\d+)?")
+# An exponent has two digits at most: a longer one would be a number that fills the memory.
+_NUMBER = re.compile(r"-?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?")
 _MAX_SHOWN_LENGTH = 40  # characters of a wrong value that an error repeats
 _MAX_NUMBER_LENGTH = 60  # characters of a number; no bill is longer, and a longer one would take forever
 

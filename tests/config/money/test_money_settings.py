@@ -103,6 +103,7 @@ def test_the_near_zone_is_named(name, meant):
         ("[fees]\ntax = 10", "config.toml: fees.tax"),
         ("[fees]\ntax_percent = -1", "config.toml: fees.tax_percent"),
         ('[fees]\ntax_percent = "free"', "config.toml: fees.tax_percent"),
+        ('[fees]\ntax_percent = "1e-99999999"', "config.toml: fees.tax_percent"),  # as a fraction it never ends
         ("[fees]\nsupport_percent = 101", "config.toml: fees.support_percent"),
         ("[fees]\nsupport_percent = nan", "config.toml: fees.support_percent"),
         ("[fees]\nsupport_percent = true", "config.toml: fees.support_percent"),
