@@ -115,6 +115,7 @@ def _is_full_run(session: Session, *, nightly: bool, cron: bool) -> bool:
         return nightly
     from cloudgpu.config.files.user_files import zone_of
     from cloudgpu.control.scheduler.due import is_sweep_due
+    from cloudgpu.control.session.guarding import home_id
     from cloudgpu.control.session.last_run import read_last_run
     from cloudgpu.errors import LedgerUnavailable
 
@@ -122,7 +123,8 @@ def _is_full_run(session: Session, *, nightly: bool, cron: bool) -> bool:
         last_run = read_last_run(session.ledger)
     except LedgerUnavailable:
         return nightly  # the run itself finds that out, and tells owners
-    return is_sweep_due(last_run, zone_of(session.settings.tz), session.clock())
+    zone = zone_of(session.settings.tz)
+    return is_sweep_due(last_run, home_id(session), zone, session.clock(), nightly=nightly)
 
 
 def _show(run: ReaperRun, output: Format, *, explain: bool, verbose: bool) -> None:

@@ -57,9 +57,15 @@ def _due_times(machine: Machine) -> Iterable[datetime]:
         yield from map(from_iso, filter(None, times))
 
 
-def is_sweep_due(last_run: LastRun, zone: tzinfo, now: datetime) -> bool:
-    """Say whether no sweep (a run that also checks disks and images) was made since the last night began in `zone`."""
-    return last_run.sweep_at is None or last_run.sweep_at < last_night_start(zone, now) or last_run.sweep_at > now
+def is_sweep_due(last_run: LastRun, home: str, zone: tzinfo, now: datetime, *, nightly: bool = False) -> bool:
+    """Say whether `home` has made no sweep (a run that also checks disks and images) since the last night began.
+
+    A sweep of another home does not count: it may not reach the accounts of this one. Only for a home without a
+    scheduled run so far it does, unless it makes nothing else (`nightly`): a container may be a new home each time.
+    """
+    own_run = next((run for run in last_run.scheduled if run.home == home), None)
+    swept_at = own_run.swept_at if own_run is not None else None if nightly else last_run.sweep_at
+    return swept_at is None or not last_night_start(zone, now) <= swept_at <= now
 
 
 def last_night_start(zone: tzinfo, now: datetime) -> datetime:

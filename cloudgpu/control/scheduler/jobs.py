@@ -122,7 +122,8 @@ def reap_once(session: Session, every: timedelta, request: RequestedRun | None =
         with session.lock(WATCH_LOCK, wait=False):
             if _run_due_at(session, every, request) > session.clock():
                 return ""
-            is_sweep = is_sweep_due(read_last_run(session.ledger), zone_of(session.settings.tz), session.clock())
+            zone, last_run = zone_of(session.settings.tz), read_last_run(session.ledger)
+            is_sweep = is_sweep_due(last_run, home_id(session), zone, session.clock())
             run = reap(session, ReapOptions(sweep=is_sweep, cron=True, interval=every))
     except LedgerAway as error:
         if error.field != "lock":

@@ -96,12 +96,16 @@ def totals_after_run(
 
     previous = read_last_run(session.ledger)
     scheduled, readings = previous.scheduled, (*previous.credits, *new_credits)
+    own_run = session.current_run
+    if own_run is not None:
+        swept_before = next((run.swept_at for run in scheduled if run.home == own_run.home), None)
+        own_run = own_run._replace(swept_at=now if ok and sweep else swept_before)
     ok_at = now if ok else previous.ok_at
     sweep_at = now if ok and sweep else previous.sweep_at
     return RunTotals(
         None if ok_at is None else iso(ok_at),
         None if sweep_at is None else iso(sweep_at),
-        [item.record() for item in with_run(scheduled, session.current_run, now)],
+        [item.record() for item in with_run(scheduled, own_run, now)],
         [item.record() for item in latest_credits(readings)],
     )
 

@@ -141,6 +141,7 @@ class ScheduledRunRecord(TypedDict):
     every_s: float
     battery: bool | None
     accounts: list[str]
+    swept_at: str | None
 
 
 class CreditRecord(TypedDict):

@@ -241,7 +241,7 @@ class ScheduledRun(NamedTuple):
     `home` is that home's id: two computers may have the same name, and one computer two homes. `host` is the
     name of its computer, for people. `at` is when it ended, `every` how often that home makes one. `battery`: it ran on
     one then; None: not known. `accounts` are those that answered it, by the subjects of their syncs
-    (`core.values.naming.account_sync_subject`).
+    (`core.values.naming.account_sync_subject`). `swept_at` is when that home last completed a full run (a sweep).
     """
 
     home: str
@@ -250,13 +250,15 @@ class ScheduledRun(NamedTuple):
     every: timedelta
     battery: bool | None
     accounts: frozenset[str]
+    swept_at: datetime | None = None
 
     @classmethod
     def of(cls, record: ScheduledRunRecord) -> Self:
         """Return the value of a record."""
         every = timedelta(seconds=record["every_s"])
         at, accounts = from_iso(record["at"]), frozenset(record["accounts"])
-        return cls(record["home"], record["host"], at, every, record["battery"], accounts)
+        swept_at = None if record["swept_at"] is None else from_iso(record["swept_at"])
+        return cls(record["home"], record["host"], at, every, record["battery"], accounts, swept_at)
 
     def record(self) -> ScheduledRunRecord:
         """Return it as a ledger event stores it."""
@@ -267,6 +269,7 @@ class ScheduledRun(NamedTuple):
             "every_s": round(self.every.total_seconds(), 3),
             "battery": self.battery,
             "accounts": sorted(self.accounts),
+            "swept_at": None if self.swept_at is None else iso(self.swept_at),
         }
 
 

@@ -15,6 +15,8 @@ from cloudgpu.control.lifecycle.lease import extend, plan_extension
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.lifecycle.timers import repair_timers
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.scheduler.jobs import reap_once
 from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import State
@@ -380,3 +382,21 @@ def test_who_extends_hears_that_the_old_timer_fires_until_the_new_one_is_set(mov
     extend(moves.session, plan_extension(moves.session, row, 9 * HOUR))
     (said,) = [one for one in moves.said if "is not set" in one]
     assert said.endswith("not answer). cloudgpu reap sets it. Until then it ends the machine at 2026-11-20 16:00 UTC.")
+
+
+def test_a_timer_is_repaired_by_the_computer_that_has_its_account_whoever_else_has_swept(moves, tmp_path):
+    """The ledger had one time for all full runs: the first computer of the night kept all others from theirs."""
+    row = moves.up(lease=90 * HOUR, renew_until=90 * HOUR).machine
+    desk = tmp_path / "desk"
+    desk.mkdir()
+    table = f'provider = "fake"\n[accounts.desk]\nprovider = "fake"\nstate_file = "{tmp_path / "desk.json"}"\n'
+    (desk / "config.toml").write_text(table)
+    url = f"sqlite:///{moves.session.ledger.location}"
+    environ = {"CLOUDGPU_HOME": str(desk), "CLOUDGPU_LEDGER": url, "USER": "bob"}
+    reap_once(moves.opened(), timedelta(minutes=10))
+    moves.later(days=1)
+    moves.cloud.drop_timer(row.provider_id)
+    reap_once(open_session(environ, clock=moves.clock, tell=moves.said.append), timedelta(minutes=10))
+    moves.later(minutes=10)
+    reap_once(moves.opened(), timedelta(minutes=10))
+    assert fires(moves, row) is not None

@@ -39,7 +39,7 @@ def row(*, ended=None, at=None, due=None):
     return machine(terminated_at=ended, decision=decision, warnings=warnings)
 
 
-def heard(host, ago, *, battery=False, accounts=("scope:fake/1", "scope:fake/2")):
+def heard(host, ago, *, battery=False, accounts=("scope:fake/1", "scope:fake/2"), swept_at=None):
     return {
         "home": host,
         "host": "ubuntu",
@@ -47,7 +47,14 @@ def heard(host, ago, *, battery=False, accounts=("scope:fake/1", "scope:fake/2")
         "every_s": 600.0,
         "battery": battery,
         "accounts": list(accounts),
+        "swept_at": None if swept_at is None else iso(swept_at),
     }
+
+
+def heard_run(*runs, **more):
+    body = {"ok": True, "host": "ubuntu", "home": runs[0]["home"], "scheduled": list(runs)}
+    at = iso(NOW - 3 * MINUTE)
+    return LastRun(Event(1, at, "own", at, "ada", "reap_finished", "reaper", "x", "", body), NOW, **more)
 
 
 @pytest.mark.parametrize(
@@ -126,11 +133,20 @@ def test_the_night_begins_at_three_where_the_user_lives(zone, now, night):
 
 def test_a_sweep_is_made_once_a_night_and_made_up_for_in_the_morning():
     zone = ZoneInfo("UTC")
-    swept = LastRun(sweep_at=datetime(2026, 11, 20, 3, 5, tzinfo=UTC))
-    assert is_sweep_due(LastRun(), zone, NOW)
-    assert not is_sweep_due(swept, zone, NOW)
-    assert not is_sweep_due(swept, zone, datetime(2026, 11, 21, 2, 59, tzinfo=UTC))
-    assert is_sweep_due(swept, zone, datetime(2026, 11, 21, 9, tzinfo=UTC))
+    swept = heard_run(heard("desk", 3 * MINUTE, swept_at=datetime(2026, 11, 20, 3, 5, tzinfo=UTC)))
+    assert is_sweep_due(LastRun(), "desk", zone, NOW)
+    assert not is_sweep_due(swept, "desk", zone, NOW)
+    assert not is_sweep_due(swept, "desk", zone, datetime(2026, 11, 21, 2, 59, tzinfo=UTC))
+    assert is_sweep_due(swept, "desk", zone, datetime(2026, 11, 21, 9, tzinfo=UTC))
+    assert is_sweep_due(heard_run(heard("desk", 3 * MINUTE, swept_at=NOW + HOUR)), "desk", zone, NOW), "a wrong clock"
+
+
+def test_a_sweep_of_another_computer_stands_only_for_that_of_a_newcomer():
+    zone, night = ZoneInfo("UTC"), datetime(2026, 11, 20, 3, 5, tzinfo=UTC)
+    swept = heard_run(heard("desk", 3 * MINUTE, swept_at=night), heard("lab", 9 * MINUTE), sweep_at=night)
+    assert is_sweep_due(swept, "lab", zone, NOW)
+    assert not is_sweep_due(swept, "a new container", zone, NOW)
+    assert is_sweep_due(swept, "a new desk", zone, NOW, nightly=True), "it would never become a home that is known"
 
 
 def test_prices_are_due_a_day_after_the_oldest_of_them():
