@@ -71,6 +71,7 @@ def move_timer_before_start(session: Session, machine: Machine) -> None:
     provider = _timer_provider(session, machine)
     if provider is None:
         _check_unmovable_timer(session, machine, from_iso(not_none(machine.renew_until)))
+        _forget_fired_timer(session, machine)
         return
     try:
         if provider.timer_limit(not_none(machine.provider_id)) is None:
@@ -156,6 +157,14 @@ def _check_unmovable_timer(session: Session, machine: Machine, until: datetime) 
         value=iso(until),
         next="Run this where the account's settings name the timer's role, or stay within that time.",
     )
+
+
+def _forget_fired_timer(session: Session, machine: Machine) -> None:
+    """Record that a timer which fired before this start is gone, and report that these settings set no other one."""
+    provider = session.provider_of(machine)
+    if isinstance(provider, SetsTimer) and machine.timer is not None:
+        _record_timer(session, machine, None, "it fired before this start, and from here none can be set")
+        session.report(f"{machine.name}: {provider.why_no_timer()}")
 
 
 def delete_timer(session: Session, machine: Machine) -> Machine:

@@ -25,6 +25,7 @@ from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.samples.store import SampleStore
+from cloudgpu.views.machines import guards_document
 
 HOUR = timedelta(hours=1)
 
@@ -400,3 +401,15 @@ def test_a_timer_is_repaired_by_the_computer_that_has_its_account_whoever_else_h
     moves.later(minutes=10)
     reap_once(moves.opened(), timedelta(minutes=10))
     assert fires(moves, row) is not None
+
+
+def test_a_start_after_the_timer_fired_says_that_these_settings_set_no_other(moves):
+    row = up(moves)
+    stop(moves.session, row, why="a test")
+    moves.later(hours=6)
+    other = without_the_role(moves)
+    sync_all(other)
+    lease = new_lease(other, other.ledger.machine(row.id), HOUR)
+    started = start(other, other.ledger.machine(row.id), lease)
+    assert guards_document(started)["timer"] is None
+    assert moves.said[-1].endswith("the fake cloud's timers follow the renew-until tag")
