@@ -149,8 +149,11 @@ def _query_account(session: Session, account: str) -> _AccountResources:
 def _timer_resources(
     session: Session, answer: _AccountResources, machines: Sequence[Machine]
 ) -> list[ProviderResource]:
-    """Return the timers of an account as resources, each in the region of its machine."""
-    by_provider_id = {machine.provider_id: machine for machine in machines if machine.account == answer.account}
+    """Return the timers of an account as resources, each in the region of its machine.
+
+    The account may have several names here: its machines are known under one of them, and listed under each.
+    """
+    by_provider_id = {machine.provider_id: machine for machine in machines if machine.provider == answer.provider}
     return [_timer_resource(session, answer, id_, by_provider_id.get(id_)) for id_ in answer.timers or {}]
 
 

@@ -488,3 +488,16 @@ def test_the_timer_of_a_machine_that_others_ended_is_of_this_ledger_and_goes(mak
     assert (timer.origin.name, timer.do) == ("otter", Cleanup.REMOVE)
     cleans(lab)
     assert lab.cloud.timers() == {}
+
+
+def test_the_timer_of_a_machine_is_in_use_under_each_name_that_its_account_has_here(make_lab):
+    lab = make_lab('timer = "moves"\n')
+    row = lab.up(name="otter").machine
+    config = lab.home / "config.toml"
+    table = config.read_text().partition("[accounts.lab]")[2]
+    config.write_text(f"{config.read_text()}[accounts.eu]{table}")
+    lab.session = lab.opened()
+    lab.later(hours=1)
+    assert [one for one in found(lab) if one.what == Kind.TIMER] == []
+    cleans(lab)
+    assert lab.cloud.timer(row.provider_id) is not None
