@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from cloudgpu.core.events.observations import tag_time
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_RENEW_UNTIL
-from cloudgpu.core.values.times import from_epoch
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
@@ -108,8 +109,8 @@ def _max_run_s(raw: Mapping[str, Any]) -> int:
 
 
 def _renew_until(raw: Mapping[str, Any]) -> datetime | None:
-    text = labels_of(raw).get(TAG_RENEW_UNTIL, "")
-    return from_epoch(text) if text.isdigit() and int(text) else None
+    text = tag_time(labels_of(raw), TAG_RENEW_UNTIL)
+    return None if text is None else from_iso(text)
 
 
 def _reschedule(gcp: Gcp, id: str, raw: Mapping[str, Any], seconds: int) -> None:  # noqa: A002

@@ -280,6 +280,16 @@ def test_a_timer_cannot_be_moved_while_the_machine_runs(gcp, cloud):
     assert abs(seconds_of(gcp, made.id) - 30 * 3600) < 60
 
 
+def test_a_label_in_milliseconds_hides_no_timer(gcp, cloud):
+    """Somebody edits a label by hand: the reaper's full run ended with a traceback."""
+    stopped, runs = launched(cloud, key="second"), launched(cloud)
+    cloud.stop(stopped.id)
+    cloud.tag(stopped.id, {TAG_RENEW_UNTIL: "1795000000000"})
+    assert list(cloud.timers()) == [runs.id]
+    cloud.start(stopped.id)
+    assert cloud.timer(stopped.id) is not None
+
+
 def test_timers_are_told_of_this_ledger_alone_and_a_silent_zone_is_named(gcp, tmp_path):
     cloud = account(gcp, tmp_path, ledger="led-of-another")
     launched(account(gcp, tmp_path))
