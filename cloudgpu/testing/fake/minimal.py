@@ -157,13 +157,13 @@ class MinimalFakeProvider(FaultyCloud):
             market=machine.market,
             launched_at=machine.made_at,
             since=current.since,
-            address=self._address() if running else None,
+            address=self._address(machine) if running else None,
             accelerators=machine.accelerators,
             last_active=machine.last_active,
             reason=current.reason,
         )
 
-    def _address(self) -> Address | None:
+    def _address(self, _machine: FakeMachine) -> Address | None:
         if self.address or not self.options.host:
             return self.address
         return Address(self.options.host, self.options.port, "")  # as whoever runs this
