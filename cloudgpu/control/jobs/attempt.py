@@ -15,12 +15,12 @@ from cloudgpu.control.inventory.settle import resolve_before_end, settle
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT
 from cloudgpu.control.jobs.buckets.data import data_transfers
 from cloudgpu.control.jobs.buckets.results import job_bucket, restore_plan
-from cloudgpu.control.jobs.plan import lifetime_within_cost
 from cloudgpu.control.jobs.slurm.gang import head_node_of, nodes_of, terminate_gang
 from cloudgpu.control.jobs.slurm.submission import submission_options
 from cloudgpu.control.jobs.store import directory_of
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import PreparedLaunch, prepare
+from cloudgpu.control.launch.within_cost import lifetime_within_cost
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.spot.history import better_location
 from cloudgpu.core.events.job_events import Market, job_placed, job_waits
@@ -90,12 +90,12 @@ def _prepare_launch(session: Session, job: Job, attempt: Attempt) -> PreparedLau
 
 
 def _lifetime_within_rest(session: Session, job: Job, prepared: PreparedLaunch) -> tuple[str, str] | None:
-    """Return the lease and the renew-until that the rest of --max-cost allows a further machine; None where it fits.
+    """Return the lease and the renew-until that the rest of --max-cost allows a machine; None where the plan's fit.
 
-    A deadline has the machine live as long as it needs.
+    The options of a first machine have them already, but not with a deadline: the machines of its markets differ.
     """
     max_cost = job.spec["max_cost"]
-    if max_cost is None or job.deadline is not None or len(job.attempts) == 1:
+    if max_cost is None or (job.deadline is None and len(job.attempts) == 1):
         return None
     return lifetime_within_cost(prepared, Money(max_cost) - job_spent(session, job))
 

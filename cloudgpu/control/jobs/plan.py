@@ -13,7 +13,7 @@ from itertools import islice
 
 from cloudgpu.access.computer import hostname
 from cloudgpu.access.jobs.snapshot import take_snapshot
-from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
+from cloudgpu.control.inputs.launch_request import UpOptions
 from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, bucket_settings_of, traffic_text
 from cloudgpu.control.jobs.deadline.plan import PlannedDeadline, plan_deadline
 from cloudgpu.control.jobs.inputs.env_file import secret_values
@@ -29,7 +29,8 @@ from cloudgpu.control.jobs.store import (
     read_measured,
 )
 from cloudgpu.control.launch.budget_preview import sync_for_budgets
-from cloudgpu.control.launch.plan import PreparedLaunch, prepare
+from cloudgpu.control.launch.plan import PreparedLaunch
+from cloudgpu.control.launch.within_cost import prepare_within_cost
 from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.events.job_events import JobSpec, job_requested
 from cloudgpu.core.jobs.job import Job, find_open_job
@@ -49,7 +50,6 @@ from cloudgpu.providers.buckets import open_results_bucket
 NAME_LOCK = "jobs"  # held while a new job takes its name
 POLICY = "job"  # the policy of a machine that is launched for a job, where the request names none
 SETUP_TIME = timedelta(hours=1)  # added to --timeout: boot, upload and setup count against the lease, too
-COST_GRACE = timedelta(minutes=15)  # a watcher sees --max-cost reached within minutes, and results come back first
 MAX_LEASE = timedelta(hours=2)  # of a machine that is launched for a job with --timeout: the job renews it
 MAX_COMPARED = 200  # of the latest jobs, that are searched for measured copies and results
 
@@ -101,7 +101,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     if launch is not None and request.deadline is not None:
         deadline, prepared, launch = plan_deadline(session, request, request.deadline, launch)
     elif launch is not None:
-        prepared, launch = _prepare_within_cost(session, request, launch)
+        prepared, launch = prepare_within_cost(session, launch, request.max_cost)
     if prepared is not None:
         sync_for_budgets(session, prepared)
     snapshot = take_snapshot(
@@ -231,32 +231,6 @@ def _launch_options(session: Session, request: RunRequest) -> UpOptions:
             "renew_until": seconds_text(lifetime),
         }
     return options
-
-
-def _prepare_within_cost(session: Session, request: RunRequest, launch: UpOptions) -> tuple[PreparedLaunch, UpOptions]:
-    """Return the plan of the launch, and its options, with a renew-until that --max-cost allows.
-
-    The watcher ends a job at --max-cost. Where none is awake, the machine's own end comes a quarter of an hour later.
-    """
-    prepared = prepare(session, parse_request(**launch))
-    limits = None if request.max_cost is None else lifetime_within_cost(prepared, request.max_cost)
-    if limits is None:
-        return prepared, launch
-    limited_launch: UpOptions = {**launch, "lease": limits[0], "renew_until": limits[1]}
-    return prepare(session, parse_request(**limited_launch)), limited_launch
-
-
-def lifetime_within_cost(prepared: PreparedLaunch, limit: Money) -> tuple[str, str] | None:
-    """Return the lease and the renew-until, as options, that this cost allows a launch; None where the plan's are.
-
-    A quarter of an hour is added. A machine that costs nothing may live as long as planned, whatever is left.
-    """
-    plan, cost = prepared.plan, prepared.plan.to_renew_until.amount
-    if cost.nanos <= max(0, limit.nanos):
-        return None
-    minutes = plan.request.renew_s * max(0, limit.nanos) // cost.nanos // 60
-    lifetime = timedelta(minutes=max(1, minutes)) + COST_GRACE
-    return seconds_text(min(timedelta(seconds=plan.request.lease_s), lifetime)), seconds_text(lifetime)
 
 
 def _job_spec(

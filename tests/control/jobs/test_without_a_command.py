@@ -18,12 +18,13 @@ from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.jobs.cancel import request_cancel
 from cloudgpu.control.jobs.deadline.choice import _usable_offers
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.plan import lifetime_within_cost, plan_run, record_request
+from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.slurm.events import read_completion_log
 from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.control.jobs.watch import reconcile_all
 from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.launch.within_cost import lifetime_within_cost
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
 from cloudgpu.core.clusters.layout import cluster_id, engine_paths
@@ -276,6 +277,19 @@ def test_a_further_machine_of_a_job_lives_as_long_as_the_rest_of_its_cost_allows
     hours = (from_iso(fox.renew_until) - from_iso(fox.intended_at)) / timedelta(hours=1)
     assert fox.price.nanos_per_hour * (hours - 0.25) <= left
     assert fox.price.nanos_per_hour * (hours + 0.1) > left
+
+
+def test_a_machine_of_a_job_with_a_deadline_lives_as_long_as_its_cost_allows_if_nobody_watches(desk, tmp_path):
+    lab = desk("")
+    words = {"gpu": "v100", "policy": "default", "name": "owl", "deadline": "40h", "work": "2h", "max_cost": "20"}
+    asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, spot_policy="on-demand", **words)
+    planned = plan_run(lab.session, asked, {})
+    job = record_request(lab.session, planned)
+    carry(lab, job)
+    owl = next(row for row in lab.session.ledger.machines() if row.name == "owl")
+    hours = (from_iso(owl.renew_until) - from_iso(owl.intended_at)) / timedelta(hours=1)
+    assert owl.price.nanos_per_hour * (hours - 0.25) <= Money.usd(20).nanos < owl.price.nanos_per_hour * (hours + 0.1)
+    assert abs(planned.planned_max.nanos - owl.price.nanos_per_hour * hours) < Money.usd("0.5").nanos
 
 
 def test_a_free_machine_is_not_limited_by_a_cost_that_is_used_up(desk):

@@ -12,6 +12,7 @@ from cloudgpu.control.jobs.deadline.choice import measured_margins
 from cloudgpu.control.jobs.inputs.deadline import ON_DEMAND, DeadlineRequest, check_feasible
 from cloudgpu.control.jobs.inputs.request import RunRequest
 from cloudgpu.control.launch.plan import PreparedLaunch, prepare
+from cloudgpu.control.launch.within_cost import prepare_within_cost
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.spot.backtest import observed_traces
 from cloudgpu.core.billing.charges import money
@@ -68,9 +69,9 @@ def plan_deadline(
 ) -> tuple[PlannedDeadline, PreparedLaunch, UpOptions]:
     """Return the plan of a deadline, the most expensive launch it may need, and the options that all launches share.
 
-    The most expensive is on demand, from now until the results of a job that ends at its deadline are fetched: budgets
-    reserve that. Raises InvalidRequest for a deadline that cannot be met, and as `up` does for a launch on either
-    market.
+    The most expensive is on demand, from now until the results of a job that ends at its deadline are fetched, or until
+    it costs --max-cost: budgets reserve that. Raises InvalidRequest for a deadline that cannot be met, and as `up` does
+    for a launch on either market.
     """
     now = session.clock()
     common_options = cast(
@@ -78,7 +79,7 @@ def plan_deadline(
     )
     on_demand_options: UpOptions = {**common_options, "spot": False}
     on_demand_options.pop("max_price", None)
-    prepared = prepare(session, parse_request(**on_demand_options))
+    prepared, _ = prepare_within_cost(session, on_demand_options, request.max_cost)
     on_demand = _hourly_price(prepared)
     configuration = prepared.plan.offer.configuration
     margins = measured_margins(session, None, provider=configuration.provider)
