@@ -14,6 +14,7 @@ from cloudgpu.core.values.times import duration_text, from_iso
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from cloudgpu.core.model.launch import LaunchRequest
     from cloudgpu.views.documents.machines.machines import RequestDifference
@@ -23,31 +24,47 @@ LEASE_TOLERANCE = timedelta(minutes=1)  # lease ends are whole seconds, a little
 
 
 def differences_document(
-    request: LaunchRequest, launch_body: Mapping[str, Any], launched_at: str, machine: Machine
+    request: LaunchRequest,
+    launch_body: Mapping[str, Any],
+    launched_at: str,
+    machine: Machine,
+    *,
+    began_at: datetime,
+    now: datetime,
 ) -> Iterator[RequestDifference]:
     """Yield each option whose value differs from the machine's launch, and how to change the machine.
 
-    `launch_body` is the body of the launch's ledger line, which was written at `launched_at`.
+    `launch_body` is the body of the launch's ledger line, which was written at `launched_at`. `began_at` is when the
+    machine was launched or last started: its present lease counts from then.
     """
     name, launch_new = command_name(machine), "launch another with --new"
     launch_lease = _rounded_to_minutes(from_iso(not_none(launch_body["expires"])) - from_iso(launched_at))
-    lease = timedelta(seconds=request.lease_s)
-    if abs(launch_lease - lease) > LEASE_TOLERANCE:
-        remedy = (
-            f"cloudgpu extend {name} {span_text(lease - launch_lease)}"
-            if lease > launch_lease
-            else f"{NEVER_SHORTER}, or {launch_new}"
-        )
-        yield _difference("--lease", duration_text(lease), f"a lease of {duration_text(launch_lease)}", remedy)
-    launch_renewal = timedelta(seconds=launch_body["renew_s"] or request.renew_s)
+    lease, lease_end = timedelta(seconds=request.lease_s), from_iso(not_none(machine.expires or launch_body["expires"]))
+    present_lease = _rounded_to_minutes(lease_end - began_at)
+    extended_to = max(lease_end, now)  # `extend` counts from here
+    if not (_is_same(lease, launch_lease) or _is_same(lease, present_lease)):
+        remedy = f"{NEVER_SHORTER}, or {launch_new}"
+        if lease > present_lease:
+            extension = _rounded_to_minutes(began_at + lease - extended_to)
+            remedy = f"cloudgpu extend {name} {span_text(extension)}" if extension > timedelta(0) else launch_new
+            extended_to = max(extended_to, began_at + lease)
+        yield _difference("--lease", duration_text(lease), f"a lease of {duration_text(present_lease)}", remedy)
     renewal = timedelta(seconds=request.renew_s)
-    if renewal != launch_renewal:
-        yield _difference(
-            "--renew-until",
-            duration_text(renewal),
-            f"one of {duration_text(launch_renewal)}",
-            f"cloudgpu extend {name} past it" if renewal > launch_renewal else f"{NEVER_SHORTER}, or {launch_new}",
-        )
+    launch_renewal = timedelta(seconds=launch_body["renew_s"] or request.renew_s)
+    present_renewal = (
+        _rounded_to_minutes(from_iso(machine.renew_until) - began_at) if machine.renew_until else launch_renewal
+    )
+    if not (renewal == launch_renewal or _is_same(renewal, present_renewal)):
+        remedy = f"{NEVER_SHORTER}, or {launch_new}"
+        if renewal > present_renewal:
+            extension = _rounded_to_minutes(began_at + renewal - extended_to)
+            order_text = "after the extension for --lease; " if extended_to > max(lease_end, now) else ""
+            remedy = (
+                f"cloudgpu extend {name} {span_text(extension)} ({order_text}the lease then lasts until renew-until)"
+                if extension > timedelta(0)
+                else launch_new
+            )
+        yield _difference("--renew-until", duration_text(renewal), f"one of {duration_text(present_renewal)}", remedy)
     max_price = None if request.requirements.max_price is None else request.requirements.max_price.nanos
     if max_price != launch_body["max_price"]:
         yield _difference(
@@ -70,6 +87,10 @@ def differences_document(
 
 def _difference(option: str, requested: str, current: str, remedy: str) -> RequestDifference:
     return {"option": option, "requested": requested, "current": current, "next": remedy}
+
+
+def _is_same(duration: timedelta, other: timedelta) -> bool:
+    return abs(duration - other) <= LEASE_TOLERANCE
 
 
 def _rounded_to_minutes(duration: timedelta) -> timedelta:

@@ -17,7 +17,7 @@ from cloudgpu.core.budgets.refusal import Remedy, period_text, refusal
 from cloudgpu.core.launch.plan import budget_subjects
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import usd
-from cloudgpu.core.values.times import iso
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.views.differences import differences_document
 from cloudgpu.views.plans import plan_document
@@ -95,11 +95,22 @@ def launch_differences(session: Session, prepared: PreparedLaunch, machine: Mach
 
     A machine that was parked and restored has several launches. Empty for one that was adopted without a launch record.
     """
-    launches = [event for event in session.ledger.events(machine.id) if event.kind == "launch_intended"]
+    begins = [
+        event for event in session.ledger.events(machine.id) if event.kind in ("launch_intended", "start_requested")
+    ]
+    launches = [event for event in begins if event.kind == "launch_intended"]
     if not launches:
         return []
-    launch = launches[-1]
-    return list(differences_document(prepared.plan.request, dict(launch.body), launch.occurred_at, machine))
+    return list(
+        differences_document(
+            prepared.plan.request,
+            dict(launches[-1].body),
+            launches[-1].occurred_at,
+            machine,
+            began_at=from_iso(begins[-1].occurred_at),
+            now=session.clock(),
+        )
+    )
 
 
 def build_plan_document(session: Session, prepared: PreparedLaunch) -> PlannedUpDocument:

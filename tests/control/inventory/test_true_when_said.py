@@ -13,7 +13,7 @@ from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.outage import opening as sessions
 from cloudgpu.core.model.launch import Setup
-from cloudgpu.core.values.times import iso
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import LaunchUncertain
 from tests.control.launch.test_any_provider import Labs
 
@@ -64,6 +64,57 @@ def test_an_extended_lease_is_no_difference(here):
     here.machines.up(**UP, lease="4h")
     here.machines.extend("fox", "3h")
     assert here.machines.up(**UP, lease="4h")["differences"] == []
+
+
+def lease_end(here):
+    return from_iso(here.machines.show("fox")["expires"])
+
+
+def test_the_extension_that_a_repeated_up_names_makes_the_lease_as_long_as_requested(lab, here):
+    launched_at = lab.clock()
+    here.machines.up(**UP, lease="4h", renew_until="48h")
+    here.machines.extend("fox", "2h")
+    (difference,) = here.machines.up(**UP, lease="8h", renew_until="48h")["differences"]
+    assert (difference["current"], difference["next"]) == ("a lease of 6h", "cloudgpu extend fox 2h")
+    here.machines.extend("fox", difference["next"].split()[-1])
+    assert lease_end(here) == launched_at + timedelta(hours=8)
+    assert here.machines.up(**UP, lease="8h", renew_until="48h")["differences"] == []
+    (difference,) = here.machines.up(**UP, lease="6h", renew_until="48h")["differences"]
+    assert difference["current"] == "a lease of 8h"
+    assert "never made shorter" in difference["next"]
+
+
+def test_a_lease_that_is_over_is_extended_from_now_to_what_is_requested(lab, here):
+    launched_at = lab.clock()
+    here.machines.up(**UP, lease="4h", renew_until="48h")
+    lab.later(hours=5)
+    (difference,) = here.machines.up(**UP, lease="8h", renew_until="48h")["differences"]
+    assert difference["next"] == "cloudgpu extend fox 3h"
+    here.machines.extend("fox", "3h")
+    assert lease_end(here) == launched_at + timedelta(hours=8)
+    lab.later(hours=5)
+    (difference,) = here.machines.up(**UP, lease="9h", renew_until="48h")["differences"]
+    assert difference["next"] == "launch another with --new"
+
+
+def test_a_lease_counts_from_the_last_start(lab, here):
+    here.machines.up(**UP, lease="4h", renew_until="48h")
+    here.machines.stop("fox")
+    lab.later(hours=20)
+    here.machines.start("fox", lease="4h", wait=False)
+    (difference,) = here.machines.up(**UP, lease="6h", renew_until="48h")["differences"]
+    assert (difference["current"], difference["next"]) == ("a lease of 4h", "cloudgpu extend fox 2h")
+
+
+def test_the_remedy_for_a_later_renew_until_is_a_command_that_sets_it(lab, here, line):
+    launched_at = lab.clock()
+    here.machines.up(**UP, lease="4h", renew_until="24h")
+    differences = here.machines.up(**UP, lease="6h", renew_until="30h")["differences"]
+    for difference in differences:
+        assert line(*difference["next"].partition(" (")[0].split()[1:], "--yes")[0] == 0
+    assert from_iso(here.machines.show("fox")["renew_until"]) == launched_at + timedelta(hours=30)
+    (difference,) = here.machines.up(**UP, lease="6h", renew_until="30h")["differences"]
+    assert (difference["option"], difference["current"]) == ("--lease", "a lease of 1d 6h")  # as the remedy said
 
 
 def test_a_repeated_up_is_one_line_and_promises_no_end_to_a_machine_that_is_off(here, line):
