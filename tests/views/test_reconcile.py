@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.cli.money.reconcile import _write_csv
 from cloudgpu.control.cost.exports import ExportFormat, ExportPeriod, export
 from cloudgpu.control.cost.reconcile import reconcile
 from cloudgpu.core.values.currency import Currency
@@ -147,9 +148,8 @@ def test_our_own_export_agrees_with_the_ledger(everything, tmp_path):
     export(everything, ExportFormat.FOCUS, ExportPeriod(None, None, NOW), file, io.StringIO())
     value = reconcile(everything, file)
     # What runs still goes on after the last row; the rest is the same to a nano-dollar.
-    assert {one["id"]: one["likely_reason"] for one in value["resources"]} == dict.fromkeys(
-        ("cg-1", "cg-2", "cg-3", "cg-4", "cg-5", "vol-1"), "agrees"
-    )
+    agreed = dict.fromkeys(("cg-1", "cg-3", "cg-4", "cg-5", "vol-1"), "agrees")
+    assert {one["id"]: one["likely_reason"] for one in value["resources"]} == agreed | {"cg-2": "no price here"}
     assert abs(Decimal(value["discrepancy_usd"])) < Decimal("1e-6")
 
 
@@ -237,6 +237,20 @@ def test_a_gap_has_its_reasons_and_they_add_up(rows, expected, one, tmp_path):
     assert found["likely_reason"] == (next(iter(expected)) if expected else "agrees")
 
 
+def test_a_correction_of_an_earlier_month_is_a_refund_and_compares_no_earlier_time(tmp_path):
+    """FOCUS, ChargeClass: such a row has the period of the charge that it corrects, which an earlier bill had."""
+    aws = {"provider": "aws", "account": "lab", "instance_type": "g4dn.xlarge", "price": PRICE}
+    started, corrected = "2026-11-01T00:00:00Z", {"ChargePeriodStart": "2026-11-01T00:00:00Z"}
+    session = filled(
+        tmp_path / "home",
+        [launched("cg-1", started, **aws), looked("cg-1", started), looked("cg-1", HALF_DAY[1], "terminated")],
+    )
+    correction = corrected | {"BilledCost": "2", "ChargeClass": "Correction", "PricingQuantity": "4"}
+    value = reconcile(session, written(tmp_path, AGREED, correction, columns=(*COLUMNS, "ChargeClass")))
+    assert (value["since"], value["ledger_usd"]) == (iso(from_iso(HALF_DAY[0])), "6.312")
+    assert kinds(value) == {"credit": Decimal(2)}
+
+
 def test_hours_and_price_that_both_differ_are_told_apart(one, tmp_path):
     value = reconcile(one, written(tmp_path, {"BilledCost": "7.254", "PricingQuantity": "13"}))
     assert kinds(value) == {"hours": Decimal("0.526"), "price": Decimal("0.416")}
@@ -285,12 +299,17 @@ def test_what_another_ledger_launched_is_counted_apart(one, tmp_path):
     assert [one["id"] for one in value["resources"]] == ["cg-1"]
 
 
-def test_a_machine_without_a_price_here_is_said_to_have_none(tmp_path):
+def test_a_machine_without_a_price_here_is_said_to_have_none(tmp_path, capsys):
     drafts = [launched("cg-1", HALF_DAY[0], provider="aws", price=None), looked("cg-1", HALF_DAY[0])]
     session = filled(tmp_path / "home", [*drafts, looked("cg-1", HALF_DAY[1], "terminated")])
     value = reconcile(session, written(tmp_path, AGREED))
     assert kinds(value) == {"no price here": Decimal("6.312")}
     assert value["resources"][0]["unpriced"] is True
+    nothing_billed = reconcile(session, written(tmp_path, AGREED | {"BilledCost": "0"}))
+    assert nothing_billed["resources"][0]["likely_reason"] == "no price here"  # an unknown cost agrees with nothing
+    _write_csv(nothing_billed)
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (row["ledger_usd"], row["ledger_high_usd"], row["bill_usd"]) == ("", "", "0")
 
 
 @pytest.mark.parametrize(

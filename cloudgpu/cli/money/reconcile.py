@@ -12,7 +12,7 @@ from cloudgpu.cli.common import Format, emit, open_session
 from cloudgpu.cli.render import clipped, dollars, paragraph, table
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.money.reconcile import OtherLedgers, ReconcileDocument
+    from cloudgpu.views.documents.money.reconcile import OtherLedgers, ReconcileDocument, ReconciledResource
 
 MAX_NAME_WIDTH = 24  # columns of a name in the table
 
@@ -47,7 +47,7 @@ def _reconcile_text(document: ReconcileDocument) -> str:
     rows = [
         [
             clipped(resource["name"] or resource["id"], MAX_NAME_WIDTH),
-            "?" if resource["unpriced"] and resource["ledger_usd"] == "0" else dollars(resource["ledger_usd"]),
+            "?" if _is_unknown(resource) else dollars(resource["ledger_usd"]),
             dollars(resource["bill_usd"]),
             _with_sign(resource["discrepancy_usd"]),
             resource["likely_reason"],
@@ -64,6 +64,11 @@ def _reconcile_text(document: ReconcileDocument) -> str:
     resources_table = table([*rows, total], ["NAME", "OURS", "THEIRS", "GAP", "LIKELY"], right=(1, 2, 3))
     lines = [paragraph(sentence) for sentence in (*_reason_sentences(document), *_uncompared_lines(document))]
     return "\n".join([_headline(document), "", resources_table, "", *lines])
+
+
+def _is_unknown(resource: ReconciledResource) -> bool:
+    """Return whether nothing of a resource has a price in the ledger."""
+    return resource["unpriced"] and resource["ledger_high_usd"] == "0"
 
 
 def _headline(document: ReconcileDocument) -> str:
@@ -127,6 +132,7 @@ def _write_csv(document: ReconcileDocument) -> None:
     rows: list[dict[str, object]] = [
         {
             **resource,
+            **(dict.fromkeys(("ledger_usd", "ledger_low_usd", "ledger_high_usd")) if _is_unknown(resource) else {}),
             "reasons": [f"{reason['kind']} {reason['usd']}: {reason['why']}" for reason in resource["reasons"]],
         }
         for resource in document["resources"]

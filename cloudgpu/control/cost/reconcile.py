@@ -59,9 +59,10 @@ class ParsedExport:
     def extend_period(self, record: Record) -> None:
         """Extend the period to include a usage charge.
 
-        Tax and purchase rows are dated with the whole month, so they do not extend it.
+        Tax and purchase rows are dated with the whole month, and corrections with that of an earlier bill, so they do
+        not extend it.
         """
-        if record.category == "Usage":
+        if record.category == "Usage" and not record.is_correction:
             self.begin = record.begin if self.begin is None else min(self.begin, record.begin)
             self.end = record.end if self.end is None else max(self.end, record.end)
 

@@ -28,6 +28,7 @@ REQUIRED = {
 }
 OPTIONAL = {
     "Tags": (),
+    "ChargeClass": (),
     "ServiceCategory": (),
     "ServiceName": (),
     "ChargeDescription": (),
@@ -52,7 +53,7 @@ class Record:
     `tags` are only those of cloudgpu, without the prefix that a provider puts before them. `line` is its line number.
     `billed` is BilledCost, `category` ChargeCategory, `quantity` PricingQuantity in PricingUnits (`unit`).
     `list_cost`, `quantity`: None where they are null. `account` is what the row calls the account: the last part of it,
-    in lower case.
+    in lower case. `is_correction`: it corrects a charge of an earlier bill, and has the period of that (ChargeClass).
     """
 
     line: int
@@ -71,6 +72,7 @@ class Record:
     quantity: Decimal | None
     unit: str
     account: str
+    is_correction: bool
 
 
 def records(lines: Iterable[tuple[int, Sequence[str]]], name: str) -> Iterator[Record]:
@@ -192,6 +194,7 @@ def _record(line: _Line) -> Record:
         quantity=line.amount("PricingQuantity"),
         unit=line.text("PricingUnit"),
         account=(line.text("SubAccountId") or line.text("BillingAccountId")).lower().rpartition("/")[2],
+        is_correction=line.text("ChargeClass").lower() == "correction",
     )
 
 

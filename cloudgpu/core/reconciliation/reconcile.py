@@ -136,7 +136,7 @@ def part_of(record: Record) -> Part:
     """Return what a row of an export is for, by its category, its unit and the words of its description."""
     if record.category == "Tax":
         return Part.TAX
-    if record.category == "Credit" or record.billed < 0:
+    if record.category == "Credit" or record.is_correction or record.billed < 0:
         return Part.CREDIT
     text = f"{record.service} {record.description}"
     if _EGRESS.search(text) and seconds_of(record) is None:
@@ -223,7 +223,8 @@ def gap_reasons(
     """
     gap = bill.total - ledger.total
     if abs(gap) <= max(CENT, abs(bill.total) * PER_MILLE):
-        return []
+        is_known = ledger.high or not ledger.unpriced
+        return [] if is_known else [GapReason("no price here", gap, "nothing of it has a price in the ledger")]
     reasons = [reason for reason in _unsorted_reasons(ledger, bill, export_end, now) if abs(reason.usd) * 2 > CENT]
     reasons.sort(key=lambda reason: -abs(reason.usd))
     if ledger.low <= bill.total <= ledger.high and ledger.rows:
@@ -308,7 +309,7 @@ def _is_late(ledger: ResourceTotal, bill: ResourceTotal, export_end: datetime | 
 
 _REASON_OF_PART = {
     Part.TAX: "tax, which the ledger does not know",
-    Part.CREDIT: "credits, refunds and sustained use, which the ledger does not take off",
+    Part.CREDIT: "credits, refunds, corrections of earlier bills and sustained use, which the ledger does not have",
     Part.EGRESS: "bytes out: the machine counts all that it sends, the cloud charges what leaves the region",
     Part.STORAGE: "disks, snapshots and images: only the cloud knows how much of a snapshot is billed",
     Part.ADDRESS: "public addresses",
