@@ -215,7 +215,7 @@ def _below_committed_warning(session: Session, state: BudgetState) -> str | None
         consequences.append("The next run reports that it is exceeded.")
     if not state.is_exceeded:
         consequences.append("It is not exceeded yet, but will be if everything runs until renew-until.")
-    if Action.REFUSE in state.budget.actions:
+    if state.budget.refuses:
         consequences.append("No launch is admitted under it meanwhile.")
     return " ".join([message, *consequences])
 

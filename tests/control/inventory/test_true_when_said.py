@@ -145,6 +145,7 @@ def test_a_budget_below_what_is_committed_says_the_sums_and_what_follows(lab, he
     said = " ".join(err.split())
     assert "tight is below what is committed: $" in said
     assert "of $0.01. At the next run fox would be stopped" in said
+    assert "No launch is admitted under it meanwhile." in said  # a budget that stops refuses, too
     later = here.money.set_budget("later", "20", "month", action="refuse")["warning"]
     assert "It is not exceeded yet" in later
     assert "No launch is admitted under it meanwhile." in later
