@@ -45,7 +45,7 @@ def send_report(session: Session, document: ReportDocument) -> SentReportDocumen
         )
     message, month = message_of(document), _month_of(document, zone_of(document["tz"]))
     why_not_sent = None
-    if month is not None and not _has_spending(session, month):
+    if month is not None and not has_spending(session, month):
         why_not_sent = f"Nothing was sent: nothing was billed in {month_name(month, zone_of(document['tz']))}."
     outcomes = () if why_not_sent else _send(session, document, message, addresses)
     return {
@@ -81,7 +81,7 @@ def message_of(document: ReportDocument) -> Message:
 def report_due_at(session: Session) -> datetime:
     """Return when the next monthly report is due: now, if a receiver has not accepted that of the last month."""
     month, next_due = month_due(session.clock(), zone_of(session.settings.tz))
-    return session.clock() if _receivers_without_report(session, month) and _has_spending(session, month) else next_due
+    return session.clock() if _receivers_without_report(session, month) and has_spending(session, month) else next_due
 
 
 def send_monthly(session: Session) -> str:
@@ -102,7 +102,7 @@ def _send_last_month(session: Session) -> str:
     zone = zone_of(session.settings.tz)
     month, _ = month_due(session.clock(), zone)
     addresses = _receivers_without_report(session, month)
-    if not addresses or not _has_spending(session, month):
+    if not addresses or not has_spending(session, month):
         return ""
     document = report_document(session, parse_report(session, month=month_name(month, zone)))
     outcomes = _send(session, document, message_of(document), addresses)
@@ -127,15 +127,17 @@ def _receivers_without_report(session: Session, month: Period) -> list[str]:
     return [address for address in addresses if label_of(address) not in accepted_labels]
 
 
-def _has_spending(session: Session, month: Period) -> bool:
+def has_spending(session: Session, month: Period) -> bool:
     """Return whether anything was billed in this month, with or without a known price."""
+    from cloudgpu.control.cost.cost import with_slurm_tariffs
     from cloudgpu.core.billing.daily import daily
 
     machines, ended_usages = session.ledger.read(
         lambda view: (view.billable_machines(), list(view.ended_usages(iso(month.begin))))
     )
+    charged = with_slurm_tariffs(session, machines)  # what the report itself counts
     costs = daily(
-        machines, ended_usages, session.clock(), zone_of(session.settings.tz), since=month.begin, until=month.end
+        charged, ended_usages, session.clock(), zone_of(session.settings.tz), since=month.begin, until=month.end
     )
     return bool(costs.days or costs.without_price)
 

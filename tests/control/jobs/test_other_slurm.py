@@ -18,6 +18,7 @@ from cloudgpu.cli.jobs.text import spent_text
 from cloudgpu.control.cost.cost import cost_document
 from cloudgpu.control.cost.exports import ExportFormat, ExportPeriod, export
 from cloudgpu.control.cost.report import report_document
+from cloudgpu.control.cost.report_delivery import has_spending
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.control.jobs.listing import job_document
@@ -28,7 +29,7 @@ from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.events.job_events import job_closed, job_ended, job_in_slurm, job_placed, job_requested
 from cloudgpu.core.jobs.job import State
-from cloudgpu.core.values.times import iso
+from cloudgpu.core.values.times import Period, iso
 from cloudgpu.views.jobs import exit_code
 from tests.access.slurm.loopback import Loopback
 from tests.control.jobs.bench import Bench
@@ -117,6 +118,8 @@ def test_what_that_slurm_asks_is_in_costs_report_and_exports_as_the_jobs_own(log
         assert sum(Decimal(one["usd"]) for one in found["groups"]) == Decimal(found["total_usd"]) > Decimal(price)
     value = job_document(session, all_jobs(session)["job-77"])
     assert value["spent_usd"] == value["slurm"]["tariff_usd"] == price
+    only_the_job_ran = Period(now - timedelta(hours=3), now - timedelta(hours=2))
+    assert has_spending(session, only_the_job_ran)  # so that the month's report is sent
     report = report_document(session)
     assert [one["usd"] for one in report["jobs"] if one["id"] == "job-77"] == [price]
     assert [one["usd"] for one in report["owners"] if one["name"] == "bob"] == [price]
