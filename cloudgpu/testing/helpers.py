@@ -28,6 +28,7 @@ while True:
     time.sleep(3600)
 '''
 
+TEST_LEDGER = "led-test"  # what the tests launch bears its tag
 _OWN_METERS_SCRIPT = Path(__file__).parents[1] / "agent" / "own.py"
 _DEFAULT_SETUP = Setup()
 
@@ -57,7 +58,7 @@ def make_attempt(
     key: str = "contract",
     name: str = "contract-machine",
     number: int = 1,
-    ledger: str = "led-test",
+    ledger: str = TEST_LEDGER,
     token: str | None = None,
     tags: Mapping[str, str] | None = None,
     lease: timedelta = timedelta(hours=1),

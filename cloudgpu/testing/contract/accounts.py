@@ -152,13 +152,21 @@ class RoleBase(ContractBase):
     def check_made_once(
         self, read: Callable[[], ProviderRole], make: Callable[[], None], remove: Callable[[], None]
     ) -> None:
-        """Check that creating the role twice and deleting it twice is no error, and that all its parts come and go."""
-        for _ in range(2):
-            make()
-            assert all(part.exists and part.is_ours for part in read().parts)
-        for _ in range(2):
+        """Check that creating the role twice and deleting it twice is no error, and that all its parts come and go.
+
+        A part that exists before is somebody else's: then this fails, and changes nothing.
+        """
+        existing = [part.name for part in read().parts if part.exists]
+        assert existing == [], f"{', '.join(existing)} existed before: the test would delete it"
+        try:
+            for _ in range(2):
+                make()
+                assert all(part.exists and part.is_ours for part in read().parts)
+        finally:
             remove()
+        for _ in range(2):
             assert not any(part.exists for part in read().parts)
+            remove()
 
     def check_not_made(self, read: Callable[[], ProviderRole]) -> None:
         """Check that reading a role creates nothing, and names its parts and its place."""
@@ -200,18 +208,25 @@ class HasBudgetAlertContract(ContractBase):
             assert cast("HasBudgetAlert", provider).budget_alert() is None
 
     def test_a_budget_alert_is_as_it_was_set_last(self, provider: Provider) -> None:
-        """With its amount to the cent and its recipients; setting or deleting it twice is no error."""
+        """With its amount to the cent and its recipients; setting or deleting it twice is no error.
+
+        An alert that exists before is somebody else's: then this fails, and changes nothing.
+        """
         alerts = cast("HasBudgetAlert", provider)
-        for alert in (
-            BudgetAlert(Money.usd("300"), ("ada@example.org",)),
-            BudgetAlert(Money.usd("49.99"), ("ada@example.org", "lab@example.org")),
-        ):
-            for _ in range(2):
-                alerts.set_budget_alert(alert)
-                assert alerts.budget_alert() == alert
-        for _ in range(2):
+        assert alerts.budget_alert() is None, "the account has a budget alert: the test would replace and delete it"
+        try:
+            for alert in (
+                BudgetAlert(Money.usd("300"), ("ada@example.org",)),
+                BudgetAlert(Money.usd("49.99"), ("ada@example.org", "lab@example.org")),
+            ):
+                for _ in range(2):
+                    alerts.set_budget_alert(alert)
+                    assert alerts.budget_alert() == alert
+        finally:
             alerts.remove_budget_alert()
+        for _ in range(2):
             assert alerts.budget_alert() is None
+            alerts.remove_budget_alert()
 
 
 class HasTimerRoleContract(RoleBase):
@@ -285,11 +300,19 @@ class NarrowsSshContract(ContractBase):
     """SSH is open to the networks that were named, and to no others, on all machines of the account."""
 
     def test_only_the_networks_that_were_named_last_get_in(self, provider: Provider) -> None:
-        """Networks named before are removed; the same call twice is no error."""
+        """Networks named before are removed; the same call twice is no error.
+
+        Afterwards the networks that were let in before are let in again.
+        """
         firewall = cast("NarrowsSsh", provider)
-        for cidrs in (["203.0.113.7/32"], ["203.0.113.7/32"], ["192.0.2.0/24", "198.51.100.9/32"]):
-            firewall.narrow_ssh(cidrs)
-            assert sorted(firewall.ssh_sources()) == cidrs
+        cidrs_before = list(firewall.ssh_sources())
+        try:
+            for cidrs in (["203.0.113.7/32"], ["203.0.113.7/32"], ["192.0.2.0/24", "198.51.100.9/32"]):
+                firewall.narrow_ssh(cidrs)
+                assert sorted(firewall.ssh_sources()) == cidrs
+        finally:
+            firewall.narrow_ssh(cidrs_before)
+        assert sorted(firewall.ssh_sources()) == sorted(cidrs_before)
 
 
 class ExaminesContract(ContractBase):

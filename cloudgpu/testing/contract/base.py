@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,17 +15,19 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.core.model.instances import Instance, State
+from cloudgpu.core.model.instances import TAG_LEDGER, Instance, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import MachineConfiguration, Market, Requirements
+from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.abilities import Resolves
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
-from cloudgpu.testing.helpers import make_attempt, new_host_key, pick
+from cloudgpu.testing.helpers import TEST_LEDGER, make_attempt, new_host_key, pick
 
 MakeAttempt = Callable[..., Attempt]
 WAIT_TIMEOUT_S = 30.0
 LAUNCH_TIMEOUT_S = 120.0
+OTHER_TEST_LEDGER = "led-other"  # of the test in which two ledgers share an account
 _MISSING_OVERRIDE = (
     "{0}.{1} is missing: make that fault happen in the cloud that the suite runs against. Where it cannot happen, say "
     'why: cannot_happen = {{"{1}": "..."}}.'
@@ -46,16 +48,22 @@ class ContractBase:
 
     @pytest.fixture
     def settings(self, tmp_path: Path) -> ProviderSettings:
-        """Give the settings of an account that the tests may fill with machines."""
+        """Give the settings of an account in which cloudgpu has nothing; one run of the tests at a time uses it."""
         return ProviderSettings("contract", {}, tmp_path / "provider", lambda: datetime.now(UTC))
 
     @pytest.fixture
     def provider(self, factory: Factory, settings: ProviderSettings) -> Iterator[Provider]:
-        """Give a fresh provider, and end all that was launched with it."""
+        """Give a fresh provider, and end the machines that the tests have launched.
+
+        Fails, and ends nothing, if the account has a machine of another ledger: the tests count what an account has.
+        """
         provider = factory(settings)
+        self.check_all_ours(self.list_all_living(provider))
         yield provider
         for instance in provider.list().instances:
-            self.terminate_and_wait(provider, instance.id)
+            if self.is_ours(instance):
+                self.terminate_and_wait(provider, instance.id)
+        self.check_all_ours(self.list_all_living(provider))
 
     @pytest.fixture
     def make_attempt(self, provider: Provider, settings: ProviderSettings) -> MakeAttempt:
@@ -82,6 +90,19 @@ class ContractBase:
     def machine(self, provider: Provider, make_attempt: MakeAttempt) -> Instance:
         """Give a machine that runs."""
         return self.launch_and_wait(provider, make_attempt())
+
+    def is_ours(self, item: Instance | ProviderResource) -> bool:
+        """Say whether a test has made this: it has the ledger tag of the tests."""
+        return item.tags.get(TAG_LEDGER) in (TEST_LEDGER, OTHER_TEST_LEDGER)
+
+    def check_all_ours(self, items: Iterable[Instance | ProviderResource]) -> None:
+        """Fail if the tests have not made one of these. They leave it alone: it may be a colleague's."""
+        others = [item.id for item in items if not self.is_ours(item)]
+        if others:
+            pytest.fail(
+                f"The account has {', '.join(others)}, without the ledger tag of these tests: they end only what they "
+                "made. Run them in an account in which cloudgpu has nothing."
+            )
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until `condition` holds; a suite on a manual clock advances that instead."""
@@ -160,6 +181,10 @@ class ContractBase:
             return provider.get(id).state is State.TERMINATED
         except InstanceNotFound:
             return True
+
+    def list_all_living(self, provider: Provider) -> list[Instance]:
+        """Return the living machines of the scopes that answered."""
+        return [instance for instance in provider.list().instances if instance.state is not State.TERMINATED]
 
     def list_living(self, provider: Provider) -> list[Instance]:
         """Return all living machines of a complete listing."""

@@ -35,11 +35,17 @@ class HasOrphansContract(ContractBase):
 
     @pytest.fixture
     def cleaned_provider(self, provider: Provider) -> Iterator[Provider]:
-        """Give the provider, and remove afterwards all that launches have left."""
+        """Give the provider, and remove afterwards all that the launches of the tests have left.
+
+        Fails, and removes nothing, if the account has an orphan of another ledger.
+        """
+        self.check_all_ours(self.list_orphans(provider))
         yield provider
         for instance in provider.list().instances:
-            self.terminate_and_wait(provider, instance.id)
+            if self.is_ours(instance):
+                self.terminate_and_wait(provider, instance.id)
         self.wait_until(lambda: self.remove_all(provider))
+        self.check_all_ours(self.list_orphans(provider))
 
     def list_orphans(self, provider: Provider, region: str | None = None) -> list[ProviderResource]:
         """Return all orphans of a complete answer."""
@@ -48,11 +54,11 @@ class HasOrphansContract(ContractBase):
         return list(listing.items)
 
     def remove_all(self, provider: Provider) -> bool:
-        """Remove all orphans that are not in use; return whether none is left."""
-        for resource in self.list_orphans(provider):
+        """Remove all orphans that the tests made and that are not in use; return whether none of them is left."""
+        for resource in filter(self.is_ours, self.list_orphans(provider)):
             with suppress(InvalidRequest):
                 cast("HasOrphans", provider).remove_orphan(resource)
-        return self.list_orphans(provider) == []
+        return not any(map(self.is_ours, self.list_orphans(provider)))
 
     def launch_and_end(self, provider: Provider, attempt: Attempt) -> list[ProviderResource]:
         """Launch a machine, end it, and return the orphans that are left."""

@@ -26,7 +26,7 @@ from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import HasResources, HasVolumes, Imageable, Resolves
 from cloudgpu.providers.base import Provider
-from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
+from cloudgpu.testing.contract.base import OTHER_TEST_LEDGER, ContractBase, MakeAttempt
 
 IMAGE = "cloudgpu-contract-image"
 
@@ -36,15 +36,25 @@ class RetentionBase(ContractBase):
 
     @pytest.fixture
     def emptied_provider(self, provider: Provider) -> Iterator[Provider]:
-        """Give the provider, and remove afterwards all that stays without a machine."""
+        """Give the provider, and remove afterwards what the tests have made and stays without a machine.
+
+        Fails, and removes nothing, if the account has a resource of another ledger.
+        """
+        self.check_all_ours(self.list_resources(provider))
         yield provider
-        used_by = {resource.attached_to for resource in self.list_resources(provider)} - {None}
-        for machine in {*used_by, *(instance.id for instance in provider.list().instances)}:
+        used_by = {resource.attached_to for resource in self.list_ours(provider)} - {None}
+        launched = {instance.id for instance in provider.list().instances if self.is_ours(instance)}
+        for machine in used_by | launched:
             self.terminate_and_wait(provider, str(machine))
-        self.wait_until(lambda: all(resource.attached_to is None for resource in self.list_resources(provider)))
-        for resource in self.list_resources(provider):
+        self.wait_until(lambda: all(resource.attached_to is None for resource in self.list_ours(provider)))
+        for resource in self.list_ours(provider):
             cast("HasResources", provider).remove(resource)
-        self.wait_until(lambda: self.list_resources(provider) == [])
+        self.wait_until(lambda: self.list_ours(provider) == [])
+        self.check_all_ours(self.list_resources(provider))
+
+    def list_ours(self, provider: Provider) -> list[ProviderResource]:
+        """Return the resources that the tests have made."""
+        return [resource for resource in self.list_resources(provider) if self.is_ours(resource)]
 
     def list_resources(self, provider: Provider, region: str | None = None) -> list[ProviderResource]:
         """Return all resources of a complete answer."""
@@ -345,7 +355,7 @@ class HasVolumesContract(RetentionBase):
     def test_another_ledgers_volume_is_not_taken(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """The volumes of each ledger have names of their own."""
         volume = self.volume_without_machine(emptied_provider, make_attempt())
-        attempt = make_attempt(key="second", ledger="led-other")
+        attempt = make_attempt(key="second", ledger=OTHER_TEST_LEDGER)
         machine = self.launch_and_wait(emptied_provider, attempt)
         other = cast("HasVolumes", emptied_provider).attach(machine.id, self.volume, self.volume_tags(attempt))
         assert other.id != volume.id
