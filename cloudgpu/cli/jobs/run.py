@@ -18,6 +18,8 @@ from cloudgpu.cli.launch import options
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cloudgpu.control.jobs.inputs.request import RunRequest
     from cloudgpu.control.jobs.plan import PlannedRun
     from cloudgpu.control.session.session import Session
@@ -164,7 +166,6 @@ def _run_in_foreground(session: Session, job: Job) -> int:
     """Follow a job to its end, and return its exit status; 130 if it continues without this process."""
     from cloudgpu.control.jobs.cancel import request_cancel
     from cloudgpu.control.jobs.follow import follow
-    from cloudgpu.control.jobs.listing import job_document
     from cloudgpu.control.jobs.ports import ForwardedPorts
     from cloudgpu.views.jobs import OWN_FAILURE_CODE, exit_code
 
@@ -173,22 +174,29 @@ def _run_in_foreground(session: Session, job: Job) -> int:
     out, err = WriteOnce(sys.stdout.fileno()), WriteOnce(sys.stderr.fileno())
     while True:
         try:
-            with ForwardedPorts(session, job):
-                job = follow(session, job, os.environ, stdout=out.rewound(), stderr=err.rewound())
-        except KeyboardInterrupt:
-            interrupt.stop_reraising_interrupt()
-            if not _wants_to_cancel(job):
-                tell_how_to_follow(session, job)
-                return interrupt.EXIT_CODE
-            request_cancel(session, job)
+            try:
+                with ForwardedPorts(session, job):
+                    job = follow(session, job, os.environ, stdout=out.rewound(), stderr=err.rewound())
+            except KeyboardInterrupt:
+                interrupt.stop_reraising_interrupt()
+                if not _wants_to_cancel(job):
+                    return _leave_running(session, job)
+                request_cancel(session, job)
+                continue
         except CloudgpuError as error:
             if not _has_begun(session, job):
                 raise
-            return _report_follow_error(error)
-        else:
-            tell(ended_text(job_document(session, job), session.clock()))
-            exit_status = exit_code(job)
-            return OWN_FAILURE_CODE if exit_status is None else exit_status
+            _report_error(error)
+            return OWN_FAILURE_CODE
+        _tell_or_report(partial(_tell_end, session, job))
+        exit_status = exit_code(job)
+        return OWN_FAILURE_CODE if exit_status is None else exit_status
+
+
+def _tell_end(session: Session, job: Job) -> None:
+    from cloudgpu.control.jobs.listing import job_document
+
+    tell(ended_text(job_document(session, job), session.clock()))
 
 
 def _has_begun(session: Session, job: Job) -> bool:
@@ -201,13 +209,24 @@ def _has_begun(session: Session, job: Job) -> bool:
         return True  # it is not known
 
 
-def _report_follow_error(error: CloudgpuError) -> int:
-    """Print why this process cannot follow a job that has begun, and return its exit status."""
-    from cloudgpu.views.jobs import OWN_FAILURE_CODE
-
+def _report_error(error: CloudgpuError) -> None:
+    """Print an error whose exit code is not that of this process."""
     for sentence in filter(None, (f"error: {error.message}", error.next)):
         tell(sentence)
-    return OWN_FAILURE_CODE
+
+
+def _tell_or_report(tell_state: Callable[[], None]) -> None:
+    """Tell how a job is; where the ledger cannot be read for that, say so. The exit code is about the job alone."""
+    try:
+        tell_state()
+    except CloudgpuError as error:
+        _report_error(error)
+
+
+def _leave_running(session: Session, job: Job) -> int:
+    """Say how to follow a job that runs on after Ctrl-C, and return the exit status."""
+    _tell_or_report(partial(tell_how_to_follow, session, job))
+    return interrupt.EXIT_CODE
 
 
 def _run_until_begun(session: Session, job: Job) -> int:
@@ -218,9 +237,8 @@ def _run_until_begun(session: Session, job: Job) -> int:
         job = reconcile_until_begun(session, job, os.environ)
     except KeyboardInterrupt:
         interrupt.stop_reraising_interrupt()
-        tell_how_to_follow(session, job)
-        return interrupt.EXIT_CODE
-    tell_how_to_follow(session, job)
+        return _leave_running(session, job)
+    _tell_or_report(partial(tell_how_to_follow, session, job))
     return 0
 
 

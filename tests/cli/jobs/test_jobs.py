@@ -6,8 +6,10 @@ import os
 import pty
 import re
 import signal
+import sqlite3
 import subprocess
 import threading
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -202,6 +204,34 @@ def test_a_second_ctrl_c_detaches(desk):
     assert (code, "cloudgpu logs -f twice" in text) == (130, True)
     assert desk("jobs", "-o", "json").json["jobs"][0]["name"] == "twice"
     assert desk("cancel", "twice", "--yes").code == 0
+
+
+@contextmanager
+def unreadable_ledger(desk):
+    """Take the ledger's lines out of reach of every process, and give them back afterwards."""
+    (path,) = desk.home.rglob("ledger.db")
+    with closing(sqlite3.connect(path, isolation_level=None)) as ledger:
+        ledger.execute("ALTER TABLE line RENAME TO elsewhere")
+        try:
+            yield
+        finally:
+            ledger.execute("ALTER TABLE elsewhere RENAME TO line")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("answer", "code_then"), [("c", 255), ("d", 130)], ids=["cancel", "detach"])
+def test_a_ledger_that_fails_after_ctrl_c_gives_no_code_that_the_command_may_have(desk, answer, code_then):
+    name = f"unread-{answer}"
+    person = OnTerminal(desk, name, "--", "bash", "ticks.sh")
+    person.sees("tick 1")
+    person.interrupts()
+    person.sees("[c]ancel it?")
+    with unreadable_ledger(desk):
+        person.types(f"{answer}\n")
+        code, text = person.ends()
+    assert (code, "Check the disk" in text) == (code_then, True), text
+    assert desk("jobs", "-o", "json").json["jobs"][0]["state"] == "running"
+    assert desk("cancel", name, "--yes").code == 0
 
 
 BAD = [
