@@ -29,6 +29,34 @@ BROKEN_PIPE = 141  # 128 + SIGPIPE
 PING_AFTER_S, ANSWER_TIMEOUT_S = 15.0, 30.0
 
 
+class CtrlC:
+    """Interrupts commands that run in other threads, which Ctrl-C does not reach."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._channels: list[Channel] = []
+        self._was_pressed = False
+
+    def add(self, channel: Channel) -> None:
+        """Add the channel of a command that has begun; where Ctrl-C came meanwhile, it is interrupted now."""
+        from cloudgpu.access.ssh.streams import interrupt_commands
+
+        with self._lock:
+            self._channels.append(channel)
+            was_pressed = self._was_pressed
+        if was_pressed:
+            interrupt_commands([channel])
+
+    def press(self) -> None:
+        """Interrupt every command that was added, or will be, and give them a moment to end."""
+        from cloudgpu.access.ssh.streams import interrupt_commands
+
+        with self._lock:
+            self._was_pressed = True
+            channels = tuple(self._channels)
+        interrupt_commands(channels)
+
+
 def run(
     connection: Connection,
     argv: Sequence[str],
@@ -37,22 +65,23 @@ def run(
     stdout: IO[bytes],
     stderr: IO[bytes],
     tty: bool | None = False,
+    ctrl_c: CtrlC | None = None,
     ping_after_s: float = PING_AFTER_S,
     answer_timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> int:
     """Run `argv` there, each word quoted for the machine's shell, and return its status (128 + n after signal n).
 
     The files are binary. `tty`: run it in a terminal there; None: when stdin and stdout are terminals here. Returns 130
-    when Ctrl-C interrupted it, 141 when the reader of `stdout` went away. After `ping_after_s` seconds of silence the
-    machine has `answer_timeout_s` seconds to answer. Raises Unreachable when the connection is lost, Frozen when the
-    machine does not answer.
+    when Ctrl-C interrupted it, 141 when the reader of `stdout` went away. `ctrl_c` is for threads other than the main
+    one, where Ctrl-C does not come. After `ping_after_s` seconds of silence the machine has `answer_timeout_s` seconds
+    to answer. Raises Unreachable when the connection is lost, Frozen when the machine does not answer.
     """
     if not argv:
         raise InvalidRequest("There is no command to run.", field="CMD", value=None, next="Name one after --")
     if tty is None:
         tty = stdin is not None and stdin.isatty() and stdout.isatty()
     with Keepalive(connection, ping_after_s=ping_after_s, answer_timeout_s=answer_timeout_s) as keepalive:
-        status = _run(connection, shlex.join(argv), stdin, stdout, stderr, tty=tty)
+        status = _run(connection, shlex.join(argv), stdin, stdout, stderr, tty=tty, ctrl_c=ctrl_c)
     if status is None:
         raise keepalive.error or connection.lost_error()
     return status
@@ -66,6 +95,7 @@ def _run(
     stderr: IO[bytes],
     *,
     tty: bool,
+    ctrl_c: CtrlC | None,
 ) -> int | None:
     from cloudgpu.access.ssh.streams import exchange
 
@@ -75,6 +105,8 @@ def _run(
                 size = _window_size(stdout)
                 channel.get_pty(os.environ.get("TERM", "xterm"), size.columns, size.lines)
             channel.exec_command(command)
+        if ctrl_c is not None:
+            ctrl_c.add(channel)
         try:
             with _as_terminal(channel, stdin, stdout) if tty else contextlib.nullcontext():
                 return exchange(channel, stdin, stdout, stderr)

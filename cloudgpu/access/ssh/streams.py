@@ -14,7 +14,8 @@ import os
 import select
 import stat
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from typing import IO, Any, cast
 
 from paramiko.channel import Channel
@@ -97,10 +98,18 @@ def _interruptible(channel: Channel) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        interrupt_commands([channel])
+        raise
+
+
+def interrupt_commands(channels: Sequence[Channel]) -> None:
+    """Send SIGINT to the commands of these channels, and give them a moment, the same for all, to end."""
+    for channel in channels:
         with contextlib.suppress(*CONNECTION_ERRORS):
             cast("SshChannel", channel).send_signal("INT")
-            channel.status_event.wait(STOP_TIMEOUT_S)
-        raise
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    for channel in channels:
+        channel.status_event.wait(max(0.0, deadline - time.monotonic()))
 
 
 def _copy_stderr(channel: Channel, stderr: IO[bytes], file_errors: list[OSError]) -> None:

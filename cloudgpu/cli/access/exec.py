@@ -43,7 +43,7 @@ def command(
     failed.
 
     A cluster's name means its node 0. With --all-nodes, each line has the name of its node, and the exit status is that
-    of the node that failed first.
+    of the node that failed first. Ctrl-C interrupts the command on all of them.
     """
     from cloudgpu.access.ssh.execute import run
     from cloudgpu.control.access.reach import connected_to

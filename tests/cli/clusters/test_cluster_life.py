@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 
 def test_a_cluster_lives_under_one_name_from_up_to_down(cloudgpu, tmp_path):
     up = cloudgpu("up", "--yes", "--name", "train", "--nodes", "2", "--engine", "none", "--lease", "1h")
@@ -44,6 +46,8 @@ def test_a_cluster_lives_under_one_name_from_up_to_down(cloudgpu, tmp_path):
         "train-1:",
     ]
 
+    _check_that_ctrl_c_reaches_all_nodes(cloudgpu)
+
     part = cloudgpu("down", "train-1", "--yes", "-o", "json")
     assert (part.code, part.json["error"]["next"]) == (2, "For all of it: cloudgpu down train")
     longer = cloudgpu("extend", "train", "2h", "--yes", "-o", "json")
@@ -83,3 +87,14 @@ def test_up_says_that_the_on_start_of_a_cluster_failed_or_still_runs(cloudgpu):
     said = " ".join(cloudgpu(*up).out.split())
     assert f"train is ready: 2 machines, train-0 to train-1, but on_start failed {log}." in said
     assert cloudgpu("down", "train", "--yes").code == 0
+
+
+def _check_that_ctrl_c_reaches_all_nodes(cloudgpu):
+    script = "trap 'echo interrupted > seen; exit' INT; echo begun; while :; do sleep 0.05; done"
+    with cloudgpu.start("exec", "train", "--all-nodes", "--", "sh", "-c", script) as running:
+        assert sorted(running.stdout.readline() for _ in range(2)) == [b"train-0: begun\n", b"train-1: begun\n"]
+        running.send_signal(signal.SIGINT)
+        assert running.wait(20) == 130
+        assert b"error" not in running.stderr.read()
+    seen = cloudgpu("exec", "train", "--all-nodes", "--", "cat", "seen")
+    assert sorted(seen.out.splitlines()) == ["train-0: interrupted", "train-1: interrupted"]
