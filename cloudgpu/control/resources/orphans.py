@@ -93,7 +93,8 @@ def refresh_orphan(session: Session, orphan: Orphan) -> Orphan | None:
     knowledge = _ledger_knowledge(
         session, machines, (), (), current, locked_here=orphan.machine.id if orphan.machine else None
     )
-    return next(iter(orphans(current, knowledge)), None)
+    # Stopped machines are among the answers, too.
+    return next((one for one in orphans(current, knowledge) if (one.what, one.id) == (orphan.what, orphan.id)), None)
 
 
 def _machines_here(session: Session) -> list[Machine]:

@@ -227,6 +227,16 @@ def test_a_stopped_machine_is_shown_and_ended_only_where_that_is_said(lab):
     assert lab.rows() == []
 
 
+def test_a_machine_that_is_stopped_elsewhere_keeps_nothing_from_being_removed(lab):
+    row = lab.up(name="heron").machine
+    stop(lab.session, row, why="lunch")
+    assert row.region == "north"
+    lab.cloud.leave(Kind.ADDRESS, "south", ours(lab))  # after the machine, in the order of the list
+    lab.later(hours=1)
+    document, fault = cleans(lab)
+    assert (fault, kinds_of(document), kinds_of(document, "orphans")) == (None, ["address"], ["stopped_machine"])
+
+
 def test_a_parked_machine_is_kept_on_purpose_until_its_end_is_asked_by_age(lab):
     row = lab.up(spot=True, name="heron").machine
     lab.later(minutes=1)
