@@ -30,8 +30,8 @@ class SqliteLedger(Book):
 
 
 _URL_REMEDY = (
-    "Leave CLOUDGPU_LEDGER unset, or name a local file: CLOUDGPU_LEDGER=sqlite:///a/local/path/ledger.db, or a "
-    "database: CLOUDGPU_LEDGER=postgresql://USER@HOST/DATABASE"
+    "Name a local file, sqlite:///a/local/path/ledger.db, or a database, postgresql://USER@HOST/DATABASE. "
+    "CLOUDGPU_LEDGER names it, else `ledger` in config.toml; without either it is in CLOUDGPU_HOME."
 )
 
 

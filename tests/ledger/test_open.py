@@ -75,6 +75,7 @@ def test_a_wrong_url_is_refused_with_the_way_out_and_without_its_password(
         open_ledger(url, tmp_path, actor="somebody", clock=Clock())
     assert caught.value.field == "CLOUDGPU_LEDGER"
     assert "CLOUDGPU_LEDGER" in (caught.value.next or "")
+    assert "`ledger` in config.toml" in (caught.value.next or "") or url.startswith("postgres")
     assert not re.search(r"sec%?ret", str(caught.value.as_dict()))
 
 
