@@ -18,6 +18,7 @@ from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
+    from tomlkit.items import Array
 
 KeyPath = tuple[str, ...]  # `("owner",)`, `("accounts", "local", "watts")`
 
@@ -198,7 +199,7 @@ def _set_in_document(document: TOMLDocument, path: KeyPath, line: str) -> None:
     tomlkit alone would add it after the comments above the next table.
     """
     import tomlkit
-    from tomlkit.items import AoT, Comment, Table, Whitespace
+    from tomlkit.items import AoT, Array, Comment, Table, Whitespace
 
     table: Any = value_at(document, path[:-1])
     has_header = isinstance(table, tomlkit.TOMLDocument | Table)
@@ -207,7 +208,9 @@ def _set_in_document(document: TOMLDocument, path: KeyPath, line: str) -> None:
     values = [item for key, item in body if key is not None and not isinstance(item, AoT | Table)]
     comments_above = [item for _, item in takewhile(lambda entry: isinstance(entry[1], Comment), body)]
     if (old_value is not None and not isinstance(old_value, AoT)) or not has_header:
-        table[path[-1]] = tomlkit.parse(line)[path[-1]]
+        new_value: Any = tomlkit.parse(line)[path[-1]]
+        if not (isinstance(old_value, Array) and isinstance(new_value, Array) and _edit_items(old_value, new_value)):
+            table[path[-1]] = new_value
     elif values or path[:-1]:
         (values or [table])[-1].trivia.trail += line
     elif comments_above and isinstance([*body, (None, Whitespace(""))][len(comments_above)][1], Whitespace):
@@ -216,3 +219,24 @@ def _set_in_document(document: TOMLDocument, path: KeyPath, line: str) -> None:
         comments_above[0].trivia.indent = line
     else:
         table[path[-1]] = tomlkit.parse(line)[path[-1]]
+
+
+def _edit_items(old: Array, new: Array) -> bool:
+    """Change the items of a list that differ, so that comments at the others stay; return whether that was possible.
+
+    A list without comments is replaced whole: so it gets one item on a line.
+    """
+    before, after = old.unwrap(), new.unwrap()
+    if "#" not in old.as_string():
+        return False
+    if len(after) < len(before):
+        removed = [index for index in range(len(before)) if [*before[:index], *before[index + 1 :]] == after]
+        if removed:
+            del old[removed[0]]
+        return bool(removed)
+    for index, item in enumerate(new):
+        if index >= len(before):
+            old.append(item)
+        elif before[index] != after[index]:
+            old[index] = item
+    return True

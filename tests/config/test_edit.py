@@ -44,6 +44,31 @@ def test_a_value_of_many_lines_is_replaced_whole():
     assert 'hosts = [\n  {name = "c", port = 22},\n]\n\n[templates.d2l]' in text
 
 
+HOSTS = """\
+[accounts.lab]
+hosts = [
+  # room 3, ask Bo before a reboot
+  {name = "big", port = 1},  # has the A100
+  {name = "small", port = 2},
+]
+"""
+BIG, SMALL, NEW = {"name": "big", "port": 1}, {"name": "small", "port": 2}, {"name": "new", "port": 3}
+SMALL_LINE = '  {name = "small", port = 2},\n'
+
+
+@pytest.mark.parametrize(
+    ("hosts", "line"),
+    [
+        ([BIG, {"name": "tiny", "port": 2}], '  {name = "tiny", port = 2},\n'),
+        ([BIG], ""),
+        ([BIG, SMALL, NEW], SMALL_LINE + '  {name = "new", port = 3},\n'),
+    ],
+    ids=["renamed", "removed", "added"],
+)
+def test_the_comments_at_the_other_items_of_a_list_stay(hosts, line):
+    assert set_value(HOSTS, ("accounts", "lab", "hosts"), hosts) == HOSTS.replace(SMALL_LINE, line)
+
+
 def test_new_keys_stand_in_their_table_and_before_the_first_one():
     text = set_value("# hello\n\n[accounts.local]\nwatts = 1\n\n[x.y]\n", ("owner",), "ada")
     text = set_value(text, ("project",), "thesis")
