@@ -104,7 +104,7 @@ def _run(
             if tty:
                 size = _window_size(stdout)
                 channel.get_pty(os.environ.get("TERM", "xterm"), size.columns, size.lines)
-            channel.exec_command(command)
+            channel.exec_command(os.fsencode(command))  # a word need not be UTF-8, as names of files need not
         if ctrl_c is not None:
             ctrl_c.add(channel)
         try:

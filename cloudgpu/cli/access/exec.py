@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import takewhile
 from typing import Annotated
 
 import typer
@@ -15,15 +16,20 @@ from cloudgpu.errors import InvalidRequest
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
 ALL_NODES = "--all-nodes"
+OWN_OPTIONS = (ALL_NODES, "--tty", "--no-tty")
 
 
 def order_arguments(args: list[str]) -> list[str]:
-    """Return the arguments with NO_NAME where there is no NAME, and --all-nodes before the name it may follow."""
+    """Return the arguments with NO_NAME where there is no NAME, and options of `exec` that follow it before it."""
     args = with_no_name(args)
     name_index = next((name_index for name_index, word in enumerate(args) if not word.startswith("-")), len(args))
-    if args[name_index + 1 : name_index + 2] == [ALL_NODES]:
-        return [*args[:name_index], ALL_NODES, args[name_index], *args[name_index + 2 :]]
-    return args
+    following = list(takewhile(OWN_OPTIONS.__contains__, args[name_index + 1 :]))
+    return [
+        *args[:name_index],
+        *following,
+        *args[name_index : name_index + 1],
+        *args[name_index + 1 + len(following) :],
+    ]
 
 
 def command(

@@ -21,9 +21,11 @@ from queue import SimpleQueue
 
 import pytest
 
+from cloudgpu.access.ssh.connection import connect
 from cloudgpu.access.ssh.execute import _as_terminal, run
 from cloudgpu.access.ssh.streams import exchange
 from cloudgpu.errors import Frozen, InvalidRequest, Unreachable
+from tests.access.opensshd import opensshd
 from tests.access.sshserver import ROOT, wait_for
 
 CALLER = """
@@ -192,6 +194,13 @@ def test_a_slow_reader_slows_the_command_down(server):
             assert rss(one.pid) < used + 64_000_000
             time.sleep(0.1)
         one.kill()
+
+
+def test_a_word_arrives_at_openssh_whatever_its_bytes_are(tmp_path, streams):
+    """As names of files do. The local provider's server refuses what is not UTF-8."""
+    with opensshd(tmp_path / "open") as server, connect(server.target, timeout=20) as connection:
+        assert run(connection, ["printf", "%s", os.fsdecode(b"caf\xe9 $HOME")], **streams) == 0
+    assert streams["stdout"].getvalue() == b"caf\xe9 $HOME"
 
 
 def test_ctrl_c_interrupts_the_command_there_and_returns_130(server):
