@@ -162,7 +162,7 @@ def _check_unmovable_timer(session: Session, machine: Machine, until: datetime) 
 def _forget_fired_timer(session: Session, machine: Machine) -> None:
     """Record that a timer which fired before this start is gone, and report that these settings set no other one."""
     provider = session.provider_of(machine)
-    if isinstance(provider, SetsTimer) and machine.timer is not None:
+    if isinstance(provider, SetsTimer) and machine.timer is not None and not may_fire(machine, session.clock()):
         _record_timer(session, machine, None, "it fired before this start, and from here none can be set")
         session.report(f"{machine.name}: {provider.why_no_timer()}")
 

@@ -413,3 +413,13 @@ def test_a_start_after_the_timer_fired_says_that_these_settings_set_no_other(mov
     started = start(other, other.ledger.machine(row.id), lease)
     assert guards_document(started)["timer"] is None
     assert moves.said[-1].endswith("the fake cloud's timers follow the renew-until tag")
+
+
+def test_a_start_that_ends_before_the_timer_leaves_it_known(moves):
+    row = up(moves)
+    stop(moves.session, row, why="a test")
+    other = without_the_role(moves)
+    lease = new_lease(other, other.ledger.machine(row.id), HOUR, HOUR)
+    started = start(other, other.ledger.machine(row.id), lease)
+    assert from_iso(started.timer) == fires(moves, row)
+    assert not moves.said[-1].endswith("the renew-until tag")
