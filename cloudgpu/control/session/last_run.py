@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SUBJECT = "reaper"  # of the ledger's events about runs
 OVERDUE_AFTER = timedelta(hours=26)  # a nightly run may be two hours late
 MAX_NAMED = 3  # machines in a sentence
+_HOUR = timedelta(hours=1)
 _STOPPED_STATES = frozenset({"stopped", "deallocated", "terminated"})
 
 
@@ -115,17 +116,48 @@ def overdue_sentence(
 ) -> str | None:
     """Return the warning that no run has succeeded for 26 hours while machines run; None where all is well.
 
+    Also where runs succeed, and the computer whose runs alone check the account of a machine has made none for so long.
     `machines` are those of the ledger, `last_run` the last run, where the caller has them. None also within 26 hours of
     the first launch. Raises LedgerUnavailable.
     """
     now, last_run = session.clock(), last_run or read_last_run(session.ledger)
     if last_run.ok_at is not None and abs(now - last_run.ok_at) < OVERDUE_AFTER:  # as in are_runs_current
-        return None
+        return _silent_computer_text(session, machines, last_run.scheduled, now)
     machines = session.ledger.machines() if machines is None else machines
     billable_count = sum(map(may_be_billed, machines))
     if not billable_count or now - from_iso(min(machine.intended_at for machine in machines)) < OVERDUE_AFTER:
         return None
     return _overdue_text(last_run, now, billable_count)
+
+
+def _silent_computer_text(
+    session: SessionBase, machines: list[Machine] | None, runs: Iterable[ScheduledRun], now: datetime
+) -> str | None:
+    """Return the warning that scheduled runs of a computer have ended, and no others check its accounts' machines.
+
+    A machine that only such runs can end is named by `unguarded_sentence`.
+    """
+    runs = list(runs)
+    checked = {account for run in runs if abs(now - run.at) < OVERDUE_AFTER for account in run.accounts}
+    for run in sorted((run for run in runs if not run.accounts <= checked), key=lambda run: run.at, reverse=True):
+        machines = session.ledger.present_machines() if machines is None else machines
+        unchecked_accounts = run.accounts - checked
+        names = [
+            machine.name
+            for machine in machines
+            if may_be_billed(machine)
+            and not depends_on_reaper(machine)
+            and sync_subject_of(machine) in unchecked_accounts
+        ]
+        if names:
+            ago_text = duration_text((now - run.at) // _HOUR * _HOUR) if run.at < now else ""
+            since_text = f"for {ago_text}" if ago_text else "since its clock was set back"
+            return (
+                f"{run.host} has made no run of the reaper {since_text}, and no other computer checks "
+                f"{first_few(names, MAX_NAMED)}: nothing looks there for idle ones. "
+                f"Run on {run.host}: cloudgpu cron install"
+            )
+    return None
 
 
 def may_be_billed(machine: Machine) -> bool:

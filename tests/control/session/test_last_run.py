@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import platform
+
 from cloudgpu.control.lifecycle.lifecycle import terminate_one
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session.last_run import are_runs_current, overdue_sentence, read_last_run, totals_after_run
 from cloudgpu.core.events.log import Draft
 
@@ -47,6 +51,28 @@ def test_a_pass_that_succeeded_is_good_for_26_hours(lab):
     assert overdue_sentence(lab.session) is None
     lab.later(minutes=1)
     assert "No run of the reaper has succeeded for 1d 2h, and a machine runs" in str(overdue_sentence(lab.session))
+
+
+def test_a_computer_that_fell_silent_is_named_though_another_one_makes_its_passes(lab, tmp_path):
+    """Of two computers with accounts of their own, the passes of one hid that the other had made none for days."""
+    row = lab.up().machine
+    tower = tmp_path / "tower"
+    tower.mkdir()
+    table = f'provider = "fake"\n[accounts.tower]\nprovider = "fake"\nstate_file = "{tmp_path / "tower.json"}"\n'
+    (tower / "config.toml").write_text(table)
+    url = f"sqlite:///{lab.session.ledger.location}"
+    other = {"CLOUDGPU_HOME": str(tower), "CLOUDGPU_LEDGER": url, "USER": "bob"}
+    reap(lab.opened(), ReapOptions(cron=True))
+    for _ in range(2):
+        lab.later(hours=12)
+        assert overdue_sentence(lab.session) is None
+        reap(open_session(other, clock=lab.clock), ReapOptions(cron=True))
+    lab.later(hours=6)
+    assert str(overdue_sentence(lab.session)).startswith(
+        f"{platform.node()} has made no run of the reaper for 1d 6h, and no other computer checks {row.name}"
+    )
+    reap(lab.opened(), ReapOptions(cron=True))
+    assert overdue_sentence(lab.session) is None
 
 
 def test_a_pass_by_a_clock_that_is_far_ahead_is_not_one_of_now(lab):
