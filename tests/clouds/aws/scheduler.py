@@ -164,7 +164,9 @@ def _first(model: Model, schedule: Schedule) -> datetime:
 
 def _keep(model: Model, key: tuple[str, str, str], schedule: Schedule) -> None:
     model.schedules[key] = schedule
-    _plan(model, key, _first(model, schedule), begun=None, tries=0)
+    model.due.pop(_due(key), None)
+    if schedule["State"] == "ENABLED":
+        _plan(model, key, _first(model, schedule), begun=None, tries=0)
 
 
 def _plan(model: Model, key: tuple[str, str, str], at: datetime, *, begun: datetime | None, tries: int) -> None:

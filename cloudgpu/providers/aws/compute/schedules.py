@@ -127,7 +127,7 @@ def _schedule_names(aws: Aws, region: str) -> Iterator[str]:
 
 def _start_time(aws: Aws, region: str, name: str) -> datetime | None:
     found = _call_scheduler(aws, region, "GetSchedule", tolerated=(NOT_FOUND,), GroupName=SCHEDULE_GROUP, Name=name)
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or found.get("State") == "DISABLED":  # by somebody, in AWS's console: it never fires
         return None
     one_time_at = _AT_EXPRESSION.fullmatch(found["ScheduleExpression"])
     if one_time_at:

@@ -346,6 +346,21 @@ def test_the_model_knows_a_client_token_and_no_name_twice(provider, at):
         scheduler.create_schedule(**{**twice, "ClientToken": "u" * 20})
 
 
+def test_a_schedule_that_somebody_disabled_is_none_and_is_enabled_when_it_is_set_again(aws, provider, at):
+    """AWS's console has a button for that; the schedule stays in the lists, and calls nothing at its time."""
+    id_ = machine()
+    provider.set_timer(id_, at)
+    scheduler, (known,) = client("scheduler"), schedules()
+    names = ("GroupName", "Name", "ScheduleExpression", "FlexibleTimeWindow", "Target")
+    scheduler.update_schedule(**{name: known[name] for name in names}, State="DISABLED")
+    assert provider.timer(id_) is None
+    assert provider.timers("us-east-1") == {}
+    provider.set_timer(id_, at)
+    assert provider.timer(id_) == at
+    aws.advance(3_700)
+    assert state(aws, id_) == "stopped"
+
+
 def test_a_time_is_read_back_as_it_was_set(provider, at):
     later = datetime(2027, 3, 28, 1, 30, tzinfo=UTC)  # an hour that some time zones do not have
     id_ = machine()
