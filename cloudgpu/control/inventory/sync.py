@@ -59,7 +59,8 @@ class SyncResult:
     `answered` are the ids of machines whose present state is known. `resources` are all disks and images of any ledger,
     if they were queried. `queried` are the accounts that were queried; `not_queried` are accounts with credentials on
     this computer that are not valid. `silent` are accounts and regions, and `unlisted` accounts, that did not answer at
-    all. `gpus_now` are the users of the GPUs of each machine's computer, by machine id, if known.
+    all; `unread` are accounts of which no machine could be read, though there may be some. `gpus_now` are the users of
+    the GPUs of each machine's computer, by machine id, if known.
     """
 
     foreign: list[Instance] = field(default_factory=list)
@@ -71,6 +72,7 @@ class SyncResult:
     not_queried: list[Unanswered] = field(default_factory=list)
     silent: set[tuple[str, str]] = field(default_factory=set)
     unlisted: set[str] = field(default_factory=set)
+    unread: set[str] = field(default_factory=set)
     gpus_now: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -181,6 +183,7 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
     account, listing, now = answer.account, answer.listing, answer.asked_at
     sync.unanswered += listing.unanswered
     sync.unlisted |= {account} if answer.silent else set()
+    sync.unread |= {account} if listing.unanswered and not listing.instances else set()
     ledger_id = session.ledger.id
     sync.foreign += [instance for instance in listing.instances if instance.tags.get(TAG_LEDGER) != ledger_id]
     by_id = {machine.id: machine for machine in session.ledger.machines()}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.activity.agents import ask_activity, probe
 from cloudgpu.control.inventory.retention import named_resources
-from cloudgpu.control.inventory.sync import sync_accounts
+from cloudgpu.control.inventory.sync import SyncResult, sync_accounts
 from cloudgpu.control.inventory.sync_accounts import list_accounts
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.pricing.traffic import record_traffic
@@ -50,7 +50,8 @@ class Snapshot:
     """The result of a sync: the machines to evaluate, and the ids of those that their provider answered for.
 
     `foreign` are machines of other ledgers. `sentences` say what was corrected. `queried` are the accounts that were
-    asked; `not_queried` are those of which this computer has only a credential that is refused.
+    asked; `not_queried` are those of which this computer has only a credential that is refused; `unread` are those of
+    which no machine could be read, though there may be some.
     """
 
     machines: tuple[Machine, ...]
@@ -60,6 +61,7 @@ class Snapshot:
     sentences: tuple[str, ...] = ()
     queried: tuple[QueriedAccount, ...] = ()
     not_queried: tuple[Unanswered, ...] = ()
+    unread: frozenset[str] = frozenset()
 
 
 def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
@@ -79,8 +81,8 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
         sync = sync_accounts(
             session, accounts, retained=sweep or account_names(session, unfinished), retry_after_s=RETRY_AFTER_S
         )
-    if sync.unlisted:
-        sync.answered |= _query_unlisted(session, sync.unlisted)
+    read_by_id = _query_by_id(session, sync) if sync.unanswered else []
+    sync.answered |= {machine.id for machine in read_by_id}
     to_evaluate = living_machines(session.ledger.machines()) + (_retained_images(session) if sweep else [])
     answered = sync.answered | (_queried_resources(session, to_evaluate, sync.unanswered) if sweep else set())
     return Snapshot(
@@ -91,24 +93,32 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
         tuple(sync.sentences),
         sync.queried,
         tuple(sync.not_queried),
+        frozenset(sync.unread - account_names(session, read_by_id)),
     )
 
 
-def _query_unlisted(session: Session, unlisted: Collection[str]) -> set[str]:
-    """Query the machines of accounts without a listing by their ids; return the ids of those that were answered.
+def _query_by_id(session: Session, sync: SyncResult) -> list[Machine]:
+    """Query machines that no listing showed by their ids; return those that were answered.
 
-    A listing may fail where this works, for example because it has to list the regions first. An account may have
-    another name in the ledger than here.
+    They are those of accounts without a listing, which may fail where this works, for example because it has to list
+    the regions first; and those that a listing showed without their tags, so that nothing else could end them. An
+    account may have another name in the ledger than here.
     """
+    nameless_ids = {gap.scope for gap in sync.unanswered}  # of a machine that cannot be read, its provider's id
     machines = [
         machine
         for machine in living_machines(session.ledger.machines())
         if machine.launch_status == "made" and machine.provider_id
     ]
     examples = {(machine.account, machine.identity): machine for machine in machines}  # one of each account
-    silent = {account for account, machine in examples.items() if account_names(session, [machine]) & set(unlisted)}
-    to_query = [machine for machine in machines if (machine.account, machine.identity) in silent]
-    return {machine.id for machine in to_query} - sync_some(session, to_query).keys()
+    silent = {account for account, machine in examples.items() if account_names(session, [machine]) & sync.unlisted}
+    to_query = [
+        machine
+        for machine in machines
+        if (machine.account, machine.identity) in silent or machine.provider_id in nameless_ids
+    ]
+    errors = sync_some(session, to_query)
+    return [machine for machine in to_query if machine.id not in errors]
 
 
 def observe_dry_run(session: Session) -> Snapshot:

@@ -224,7 +224,8 @@ def _decide_and_execute(session: Session, options: ReapOptions, started_at: date
     )
     run = replace(run, credits=tuple(read_credits(session, run.queried)))
     if options.cron:  # a run by hand does not promise the next
-        session.current_run = completed_run(session, options.interval, run.queried, (*run.unanswered, *run.not_queried))
+        gaps = (*run.unanswered, *run.not_queried)
+        session.current_run = completed_run(session, options.interval, run.queried, gaps, evaluation.snapshot.unread)
     undelivered = deliver_all(session, run, evaluation.budgets, machines)
     run = replace(run, undelivered=undelivered, duration=session.clock() - started_at)
     record_run(session, run, cron=options.cron, sweep=options.sweep)

@@ -11,7 +11,7 @@ import os
 import platform
 import secrets
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -90,15 +90,20 @@ def _new_home_number(file: Path) -> str:
 
 
 def completed_run(
-    session: SessionBase, interval: timedelta, queried: Iterable[QueriedAccount], unanswered: Iterable[Unanswered]
+    session: SessionBase,
+    interval: timedelta,
+    queried: Iterable[QueriedAccount],
+    unanswered: Iterable[Unanswered],
+    unread: Collection[str] = (),
 ) -> ScheduledRun:
     """Return what a scheduled run that ends now records about itself, with the cloud accounts that answered.
 
     `interval` is how often this computer makes one; `queried` are the accounts that it asked, `unanswered` those that
-    gave no answer.
+    gave no answer, `unread` those of which it could read no machine, though there may be some.
     """
-    # Only whole accounts count: providers whose machines depend on runs alone list an account by one call.
-    silent_scopes, sync_subjects = {gap.scope for gap in unanswered}, set()
+    # Only whole accounts count: providers whose machines depend on runs alone list an account by one call. One machine
+    # that cannot be read is named by every run; that it was the only one says that the next would not be read either.
+    silent_scopes, sync_subjects = {*unread, *(gap.scope for gap in unanswered)}, set()
     for account in (queried_account for queried_account in queried if queried_account.account not in silent_scopes):
         with suppress(CloudgpuError):
             identity = identity_of(session, account.account, None)

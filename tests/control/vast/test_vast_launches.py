@@ -27,6 +27,7 @@ from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.errors import InvalidRequest, LaunchUncertain
+from tests.clouds.vast.contracts import Contract
 from tests.clouds.vast.server import FIRST
 
 CONFIG = 'provider = "vast"\nowner = "ada"\naddress_services = []\n[accounts.lab]\nprovider = "vast"\n'
@@ -246,3 +247,12 @@ def test_no_lease_reaches_beyond_the_day_on_which_the_host_leaves(vast, lab):
     shorter = Lease(now + timedelta(hours=9), now + timedelta(hours=9))
     started = start(lab.session, lab.row(machine), shorter, no_guard=True)
     assert started.state in ("pending", "running")
+
+
+def test_a_contract_that_is_listed_without_its_tags_stops_at_its_renew_until(vast, lab, monkeypatch):
+    machine, shown = lab.up(lease="1h", renew_until="2h"), Contract.shown
+    monkeypatch.setattr(Contract, "shown", lambda contract: {**shown(contract), "extra_env": []})
+    vast.advance(3 * HOUR)
+    run = reap(lab.session, ReapOptions())
+    assert (run.exit_code, [gap.scope for gap in run.unanswered]) == (8, [lab.row(machine).provider_id])
+    assert [contract.actual for contract in vast.living()] == ["exited"]

@@ -11,8 +11,10 @@ import pytest
 import cloudgpu
 from cloudgpu.cli.machine_text import lease_lines, machine_line
 from cloudgpu.cli.render import machine_row
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
+from cloudgpu.control.session import guarding
 from cloudgpu.core.model.instances import TAG_ID
-from cloudgpu.errors import NoCapacity, ProviderUnavailable, QuotaExceeded
+from cloudgpu.errors import InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.lambdalabs.provider import make
 from cloudgpu.testing import write_plugin
@@ -219,3 +221,32 @@ def test_a_lease_that_ends_nothing_is_said_to_warn_alone(lambdalabs, gpu, policy
     lambdalabs.advance(10 * 3600)
     later = machine_row(value, lambdalabs.clock.now())[-1]
     assert later == ("warned, ends in 2d 14h" if policy == "default" else "over 2h")
+
+
+def test_a_run_that_could_read_none_of_an_accounts_machines_guards_no_launch(lambdalabs, gpu, tmp_path, monkeypatch):
+    """Nothing but scheduled runs ends what a machine costs at Lambda."""
+    monkeypatch.setattr(guarding, "POWER_SUPPLY", tmp_path / "power_supply")
+    scheduled = ReapOptions(cron=True, interval=timedelta(minutes=10))
+    guarded = {**WANTED, "no_guard": False}
+    gpu.machines.up(wait=False, name="bear", **WANTED)
+    reap(gpu._session, scheduled)
+    gpu.machines.up(wait=False, name="fox", **guarded)
+    bear, fox = lambdalabs.instances()
+    for machine in (bear, fox):
+        machine.asked = dict(machine.asked, tags=None)
+    lambdalabs.faults.add("get", error="x", status=200, body={"data": {}}, times=10)
+    gpu._session.pause = lambdalabs.advance
+    reap(gpu._session, scheduled)
+    with pytest.raises(InvalidRequest, match="do not check this account"):
+        gpu.machines.up(wait=False, name="wolf", **guarded)
+
+
+def test_a_machine_whose_tags_are_no_longer_shown_ends_with_its_lease(lambdalabs, gpu):
+    gpu.machines.up(wait=False, name="bear", lease="1h", renew_until="2h", **WANTED)
+    gpu.automation.reap()
+    (machine,) = lambdalabs.instances()
+    machine.asked = dict(machine.asked, tags=None)
+    lambdalabs.advance(3 * 3600)
+    gpu._session.pause = lambdalabs.advance
+    gpu.automation.reap()
+    assert lambdalabs.billable() == []
