@@ -60,9 +60,13 @@ class Home:
 
     @property
     def budget_dirs(self) -> list[Path]:
-        """The directories of budget files: the project's, the user's own and the shipped one. All are read."""
+        """The directories of budget files: the project's, the user's own and the shipped one. All are read.
+
+        One with two paths counts once, as in a login's home directory that is a link.
+        """
         policies = (*project_dirs("policies"), self.policies, data_dir("policies"))
-        return [budgets for parent in dict.fromkeys(policies) if (budgets := parent / "budgets").is_dir()]
+        directories = {os.path.realpath(parent): parent / "budgets" for parent in reversed(policies)}
+        return [budgets for budgets in reversed(directories.values()) if budgets.is_dir()]
 
     @property
     def ledger(self) -> Path:

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.config.files.user_files import Home, find_home
+from cloudgpu.config.files.user_files import Home, find_home, project_dirs
 from cloudgpu.config.settings import SHIPPED_KINDS
 from cloudgpu.control.alerts.health import alert_checks
 from cloudgpu.control.budgets.admission import credit_checks
@@ -77,6 +77,7 @@ def examine(
     checks.append(Check("settings", Verdict.OK, _settings_text(session)))
     checks += [
         _policy_check(session),
+        *_project_budget_checks(session.home),
         _ledger_check(session),
         *team_checks(session),
         _ssh_key_check(session),
@@ -159,6 +160,22 @@ def _policy_check(session: Session) -> Check:
         return failed_check("policy", error)
     lifetime_text = f"lease {duration_text(limited.lease)}, renew-until {duration_text(limited.renew_until)}"
     return Check("policy", Verdict.OK, f"{policy.name}: {lifetime_text}")
+
+
+def _project_budget_checks(home: Home) -> Iterator[Check]:
+    """Yield a note where this directory has budgets: nothing that runs elsewhere sees them, as cron's runs do."""
+    from cloudgpu.config.budgets import load_budgets
+
+    directories = [one / "budgets" for one in project_dirs("policies") if one.resolve() != home.policies.resolve()]
+    try:
+        names = [budget.name for budget in load_budgets(directories)]
+    except CloudgpuError as error:
+        yield failed_check("project budgets", error)
+        return
+    if names:
+        message = f"{', '.join(names)} in {directories[0]}: only commands that run in this directory count such budgets"
+        remedy = f"For every launch, and for runs of cron or watch: move the files to {home.policies / 'budgets'}"
+        yield Check("project budgets", Verdict.NOTE, message, remedy)
 
 
 def _ledger_check(session: Session) -> Check:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cloudgpu.control.budgets.store import budgets_for_reaper_run
 from cloudgpu.control.setup import permissions
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.core.model.account import Permission
@@ -81,3 +82,31 @@ def test_what_is_not_known_to_be_allowed_is_said_with_the_reason_and_no_other():
     text = permissions._allowed_text([known, *unknown])
     assert text == f"1 of 4 actions are allowed, none is denied; 3 are not known: {'; '.join(reasons)}"
     assert permissions._allowed_text([known]).endswith("none is denied")
+
+
+BUDGET = "amount: 100\nperiod: month\naction: [refuse, stop]\n"
+
+
+def test_budgets_that_count_in_this_directory_alone_are_a_note(make_lab, tmp_path, monkeypatch):
+    lab, project = make_lab(""), tmp_path / "project"
+    budgets = project / ".cloudgpu" / "policies" / "budgets"
+    budgets.mkdir(parents=True)
+    (budgets / "vision.yaml").write_text(BUDGET)
+    monkeypatch.chdir(project)
+    assert [budget.name for budget in budgets_for_reaper_run(lab.session)[0]] == ["vision"]
+    found = checks(lab)["project budgets"]
+    assert (found.verdict, found.exit_code) == (Verdict.NOTE, 0)
+    assert found.message.startswith(f"vision in {budgets}: only commands that run in this directory")
+    monkeypatch.chdir(tmp_path)  # as cron's runs, which begin in the home directory
+    assert budgets_for_reaper_run(lab.session)[0] == ()
+    assert "project budgets" not in checks(lab)
+
+
+def test_budgets_of_the_home_itself_count_everywhere_and_are_no_note(make_lab, tmp_path, monkeypatch):
+    lab, budgets = make_lab(""), tmp_path / "home" / "policies" / "budgets"
+    budgets.mkdir(parents=True)
+    (budgets / "vision.yaml").write_text(BUDGET)
+    (tmp_path / ".cloudgpu").symlink_to(lab.home)  # as in a login's home directory, with the default home
+    monkeypatch.chdir(tmp_path)
+    assert "project budgets" not in checks(lab)
+    assert [budget.name for budget in budgets_for_reaper_run(lab.session)[0]] == ["vision"]
