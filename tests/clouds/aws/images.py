@@ -86,9 +86,14 @@ PUBLIC = (
     Public(
         "RHEL-9.6.0_HVM-20260801-x86_64-0-Hourly2-GP3", owner=RED_HAT, size_gb=10, platform="Red Hat Enterprise Linux"
     ),
+    Public("RHEL-9.6.0_HVM-20260801-x86_64-0-Access2-GP3", owner=RED_HAT, size_gb=10, platform="Red Hat BYOL Linux"),
     Public("suse-sles-15-sp7-v20260801-hvm-ssd-x86_64", owner=SUSE, size_gb=10, platform="SUSE Linux"),
 )
-OPERATIONS = {"Red Hat Enterprise Linux": "RunInstances:0010", "SUSE Linux": "RunInstances:000g"}
+OPERATIONS = {
+    "Red Hat BYOL Linux": "RunInstances:00g0",
+    "Red Hat Enterprise Linux": "RunInstances:0010",
+    "SUSE Linux": "RunInstances:000g",
+}
 
 
 class Image(Ami):

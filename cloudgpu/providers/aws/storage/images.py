@@ -30,8 +30,8 @@ _ARCHITECTURES = {"x86_64", "arm64"}
 _LICENCES = {
     "SUSE Linux": "suse",
     "Red Hat Enterprise Linux": "rhel",
-}  # not "Red Hat BYOL Linux": its licence is the user's own
-_UNLICENSED = ("", "Linux/UNIX")
+}
+_UNLICENSED = ("", "Linux/UNIX", "Red Hat BYOL Linux")  # the licence of the last is the user's own
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,6 +197,13 @@ def test_a_system_with_a_licence_is_named_with_how_it_is_billed(provider, platfo
     assert "in no amount" in said
 
 
+def test_of_an_image_whose_licence_the_user_brings_nothing_is_said(provider):
+    wanted = next(one for one in PUBLIC if one.platform == "Red Hat BYOL Linux").id_in("us-east-1")
+    found = resolve(provider, item("g5.xlarge"), replace(USUAL, image=wanted))
+    assert found.licence == ""
+    assert not any("AWS bills the image" in remark for remark in found.remarks)
+
+
 def test_plain_linux_has_no_licence_and_nothing_is_said_of_it(provider):
     found = resolve(provider, item("g5.xlarge"), replace(USUAL, image=image()))
     assert found.licence == ""
