@@ -77,9 +77,14 @@ def survey(session: Session, options: CleanupOptions, *, region: str | None = No
     knowledge = _ledger_knowledge(session, machines, sync.foreign, gaps, resources)
     shown = [orphan for orphan in orphans(resources, knowledge, options) if _is_shown(orphan, session.ledger.id)]
     if region is not None:
-        _check_region(session, accounts, region, [*shown, *machines])
+        others = _known_regions(session, accounts, region, [*shown, *machines]) - {region}
         shown = [orphan for orphan in shown if orphan.region == region]
-        gaps = [gap for gap in gaps if any(is_in_unanswered((gap.scope,), account, region) for account in accounts)]
+        # A gap may also be one machine, whose region cannot be read.
+        gaps = [
+            gap
+            for gap in gaps
+            if gap.scope in accounts or not any(is_in_unanswered((gap.scope,), "", other) for other in others)
+        ]
     return Survey(tuple(shown), tuple(gaps), sync.queried, tuple(sync.not_queried))
 
 
@@ -220,8 +225,10 @@ def _unique_gaps(gaps: Sequence[Unanswered]) -> list[Unanswered]:
     return list({gap.scope: gap for gap in reversed(gaps)}.values())[::-1]
 
 
-def _check_region(session: Session, accounts: Sequence[str], region: str, located: Sequence[Orphan | Machine]) -> None:
-    """Raise InvalidRequest for a region that neither an account nor one of these resources has."""
+def _known_regions(
+    session: Session, accounts: Sequence[str], region: str, located: Sequence[Orphan | Machine]
+) -> set[str]:
+    """Return the regions of the accounts and of these resources; raise InvalidRequest where `region` is not there."""
     regions = {resource.region for resource in located}
     for account in accounts:
         with suppress(CloudgpuError):  # an account that does not answer is named elsewhere
@@ -231,6 +238,7 @@ def _check_region(session: Session, accounts: Sequence[str], region: str, locate
         raise unknown_word(
             f"No account has a region {region!r}", region, regions, field="--region", next="See them: cloudgpu regions"
         )
+    return regions
 
 
 def cleanup_options(

@@ -453,6 +453,13 @@ def test_two_cleanings_are_not_in_each_others_way(lab):
     assert len(told(lab, Kind.DISK)) == 1
 
 
+def test_of_one_region_no_other_that_is_silent_is_named(lab):
+    lab.up()
+    lab.cloud.hide("south")
+    gaps = {region: survey(lab.session, CleanupOptions(), region=region).unanswered for region in ("north", "south")}
+    assert {region: [gap.scope for gap in found] for region, found in gaps.items()} == {"north": [], "south": ["south"]}
+
+
 def test_an_unknown_region_is_refused_with_the_near_one(lab):
     with pytest.raises(InvalidRequest, match="did you mean 'north'"):
         survey(lab.session, CleanupOptions(), region="nort")

@@ -250,3 +250,10 @@ def test_a_machine_whose_tags_are_no_longer_shown_ends_with_its_lease(lambdalabs
     gpu._session.pause = lambdalabs.advance
     gpu.automation.reap()
     assert lambdalabs.billable() == []
+
+
+def test_a_machine_that_cannot_be_read_is_named_with_the_orphans_of_one_region(lambdalabs, gpu):
+    gpu.machines.up(wait=False, name="bear", **WANTED)
+    (machine,) = lambdalabs.instances()
+    machine.asked = dict(machine.asked, tags=None)
+    assert [gap["scope"] for gap in gpu.automation.orphans(region="us-east-1")["unanswered"]] == [machine.id]
