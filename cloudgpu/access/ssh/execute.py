@@ -10,7 +10,7 @@ import os
 import shlex
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING
 
@@ -140,11 +140,39 @@ def _raw_terminal(stdin: IO[bytes] | None) -> Iterator[None]:
     import tty
 
     settings = termios.tcgetattr(stdin)
-    tty.setraw(stdin.fileno(), termios.TCSADRAIN)
+
+    def restore() -> None:
+        termios.tcsetattr(stdin, termios.TCSADRAIN, settings)
+
+    with _before_signals_end_us(restore):
+        tty.setraw(stdin.fileno(), termios.TCSADRAIN)
+        try:
+            yield
+        finally:
+            restore()
+
+
+@contextlib.contextmanager
+def _before_signals_end_us(action: Callable[[], None]) -> Iterator[None]:
+    """Call `action` before SIGTERM, as `timeout` sends it, or SIGHUP ends this process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python delivers signals to the main thread only
+        return
+
+    def end(number: int, _frame: object) -> None:
+        with contextlib.suppress(Exception):  # a terminal that is gone
+            action()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) == signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, end)
     try:
         yield
     finally:
-        termios.tcsetattr(stdin, termios.TCSADRAIN, settings)
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextlib.contextmanager

@@ -271,6 +271,18 @@ def test_a_terminal_hands_on_each_key_and_size_and_is_as_it_was_afterwards():
     os.close(ours)
 
 
+def test_a_terminal_is_as_it_was_after_a_signal_that_ends_us(server):
+    master, slave = pty.openpty()
+    before = termios.tcgetattr(slave)
+    with caller(server, "sh", "-c", "echo go; sleep 60", stdin=slave, stdout=slave, stderr=slave) as one:
+        Screen(master).shows(b"go")
+        one.send_signal(signal.SIGTERM)
+        assert one.wait(20) == -signal.SIGTERM
+    assert termios.tcgetattr(slave)[:4] == before[:4]
+    os.close(master)
+    os.close(slave)
+
+
 @pytest.mark.soak
 def test_on_a_terminal_keys_sizes_and_status_are_those_of_a_terminal(server):
     master, slave = pty.openpty()
