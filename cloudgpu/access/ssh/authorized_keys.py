@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.access.ssh.client_files import KEY_COMMENT, is_public_key
 from cloudgpu.access.ssh.target import fingerprint
+from cloudgpu.core.values.printable import one_line
 from cloudgpu.errors import InvalidRequest, Unreachable
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def read_public_key(path: Path) -> SharedPublicKey:
 def parse_public_key(line: str) -> SharedPublicKey:
     """Return the key of a valid OpenSSH public line."""
     key_type, blob, *comment = line.strip().split(maxsplit=2)
-    return SharedPublicKey(f"{key_type} {blob}", "".join(comment), fingerprint(f"{key_type} {blob}"))
+    # A colleague wrote the comment, and terminals show it.
+    return SharedPublicKey(f"{key_type} {blob}", one_line("".join(comment)), fingerprint(f"{key_type} {blob}"))
 
 
 def add_key(connection: Connection, key: SharedPublicKey) -> bool:

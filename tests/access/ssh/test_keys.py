@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from cloudgpu.access.ssh.authorized_keys import parse_public_key
 from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.errors import InvalidRequest
 from tests.access.sshserver import ROOT
@@ -88,3 +89,8 @@ def test_a_public_half_that_cannot_be_read_is_named(tmp_path):
     public.mkdir()
     with pytest.raises(InvalidRequest, match=r"id_ed25519\.pub cannot be read or written"):
         client_key(tmp_path / "keys")
+
+
+def test_the_comment_of_a_colleagues_key_moves_nothing_on_a_terminal():
+    line = new_host_key().public_line.replace(" cloudgpu", " ada\x1b[31m\x07@lab")
+    assert parse_public_key(line).comment == "ada [31m @lab"
