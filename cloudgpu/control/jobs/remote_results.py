@@ -10,6 +10,7 @@ from cloudgpu.access.jobs.copies import explain_disk_errors
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.control.jobs.buckets.results import (
     MIN_VALIDITY_S,
+    PRESIGNED_POST_TTL_S,
     fetch_state,
     fetch_stored_output,
     job_bucket,
@@ -61,13 +62,18 @@ def find_stored_results(session: Session, job: Job, machine: Machine | None) -> 
 def ensure_uploads(session: Session, job: Job, remote: RemoteJob, state: RemoteState) -> None:
     """Have the machine upload: send it a presigned form, unless the one that it has is valid for long enough.
 
-    Raises Unreachable, and the error of a form that cannot be signed.
+    A new form ends the process that uploads, which has to begin its copy again. A login that expires soon signs no form
+    that is valid for longer than it, so it signs one as soon as that would be valid for twice as long as the present
+    one. Raises Unreachable, and the error of a form that cannot be signed.
     """
     storing = state.uploads
     is_done = storing is not None and storing.final
     is_valid = storing is not None and storing.is_good(state.now, MIN_VALIDITY_S)
     bucket = None if is_done or is_valid else job_bucket(session, job)
-    if bucket is not None:
+    if bucket is None:
+        return
+    new_validity = bucket.client.url_expires_at(PRESIGNED_POST_TTL_S) - session.clock()
+    if storing is None or not storing.is_good(state.now, new_validity.total_seconds() / 2):
         send_presigned_post(bucket, job, remote)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -16,7 +16,12 @@ from cloudgpu.control.jobs.attempt import _restore
 from cloudgpu.control.jobs.buckets.data import data_transfers
 from cloudgpu.control.jobs.buckets.results import MIN_VALIDITY_S, job_bucket, remove_all_but_results
 from cloudgpu.control.jobs.reconcile import JobReconciler
-from cloudgpu.control.jobs.remote_results import bucket_results_fetched, remote_results_fetched, sync_if_due
+from cloudgpu.control.jobs.remote_results import (
+    bucket_results_fetched,
+    ensure_uploads,
+    remote_results_fetched,
+    sync_if_due,
+)
 from cloudgpu.control.jobs.store import directory_of, job_by_id, last_sync, record_sync
 from cloudgpu.core.events import job_events as lines
 from cloudgpu.core.jobs.job import State
@@ -24,7 +29,7 @@ from cloudgpu.core.jobs.remote_state import Phase, RemoteState, Uploads
 from cloudgpu.core.jobs.steps import JobAction, Step
 from cloudgpu.core.jobs.stored import read_results
 from cloudgpu.errors import AuthFailed, ProviderUnavailable, Unreachable
-from tests.clouds.aws.s3 import s3, server
+from tests.clouds.aws.s3 import KEY, SECRET, s3, server
 from tests.control.jobs.test_buckets import TO, in_bucket, put
 from tests.control.jobs.test_capacity import carry
 from tests.control.jobs.test_without_a_command import Reached, asked, connection, desk, running
@@ -67,6 +72,31 @@ def test_copies_that_a_newer_one_has_replaced_are_removed_while_the_command_runs
     seen = RemoteState(Phase.RUNNING, now, uploads=Uploads(True, now + MIN_VALIDITY_S + 1, now, False, ""))
     sync_if_due(lab.session, job_by_id(lab.session, job.id), lambda: RemoteJob(connection, job.id, 1), seen)
     assert [one for one in in_bucket(s3, job) if one in (*old, newest)] == [newest]
+
+
+def test_a_login_that_ends_soon_signs_one_form_and_uploads_do_not_begin_anew_at_each_look(
+    lab, s3, connection, tmp_path, monkeypatch
+):
+    """Each new form ends the process that uploads, and what it has uploaded of a copy is uploaded once more."""
+    lab.later(seconds=(datetime.now(UTC) - lab.clock()).total_seconds())
+    job, _ = running(lab, results_to=TO, every="10m")
+    login_ends = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=50)
+    keys = {"Version": 1, "AccessKeyId": KEY, "SecretAccessKey": SECRET, "SessionToken": "x"}
+    (tmp_path / "keys").write_text(json.dumps({**keys, "Expiration": login_ends.isoformat()}))
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = cat {tmp_path / 'keys'}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+
+    def look(form_ends, *, is_alive=True):
+        uploads = Uploads(is_alive, form_ends.timestamp(), None, False, "")
+        seen = RemoteState(Phase.RUNNING, lab.clock().timestamp(), uploads=uploads)
+        ensure_uploads(lab.session, job_by_id(lab.session, job.id), RemoteJob(connection, job.id, 1), seen)
+
+    look(login_ends)
+    for worse in ({"form_ends": login_ends - timedelta(minutes=40)}, {"form_ends": login_ends, "is_alive": False}):
+        with pytest.raises(Unreachable, match="there is no such attempt"):  # a new form is sent
+            look(**worse)
 
 
 def test_a_copy_that_was_made_by_a_clock_that_was_ahead_does_not_delay_the_next_one(lab, s3, connection):
