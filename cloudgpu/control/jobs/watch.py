@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.reaper.result import ReaperRun
+    from cloudgpu.parallel import Part
 
 MAX_PARALLEL = 8
+ROUND_TIME = timedelta(seconds=20)  # for which `watch` waits for the jobs of one round
 MAX_BATCHES = 16  # of jobs in `reconcile_to_end`, each reconciled by a thread of its own
 MIN_PAUSE, MAX_PAUSE = timedelta(seconds=0.5), timedelta(seconds=5)  # between two reconciliations of a job
 
@@ -50,16 +53,50 @@ def reconcile_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Jo
     jobs = living_jobs(session)
     if not jobs:
         return []
+    with Pool(min(MAX_PARALLEL, len(jobs))) as pool:
+        calls = [(job, pool.submit(_reconcile_in_thread, session, job, environ)) for job in jobs]
+        return [(job, call.result()) for job, call in calls]
+
+
+class JobRounds:
+    """Rounds over all living jobs by a process that goes on: a job whose step takes long delays no other one.
+
+    A copy of large results may take hours, in which another job may lose its machine, or reach its deadline.
+    """
+
+    def __init__(self, wait: timedelta = ROUND_TIME) -> None:
+        self._wait = wait
+        self._calls: dict[str, tuple[Job, Part[ReconcileResult]]] = {}  # those that are not collected yet, by job
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a result is still to come."""
+        return bool(self._calls)
+
+    def reconcile(self, session: Session, environ: Mapping[str, str]) -> list[tuple[Job, ReconcileResult]]:
+        """Reconcile every living job that the last round has not left at work; return the results that are here.
+
+        Waits for them so long at most. Each comes with its job as it was before. Raises LedgerUnavailable.
+        """
+        restore_unknown_jobs(session)
+        jobs = [job for job in living_jobs(session) if job.id not in self._calls]
+        if jobs:
+            pool = Pool(min(MAX_PARALLEL, len(jobs)))  # its end is not waited for
+            self._calls |= {job.id: (job, pool.submit(_reconcile_in_thread, session, job, environ)) for job in jobs}
+        give_up_at = time.monotonic() + self._wait.total_seconds()
+        for _, call in self._calls.values():
+            call.wait(max(0.0, give_up_at - time.monotonic()))
+        ended = [id_ for id_, (_, call) in self._calls.items() if call.wait(0)]
+        return [(job, call.result()) for job, call in [self._calls.pop(id_) for id_ in ended]]
+
+
+def _reconcile_in_thread(session: Session, job: Job, environ: Mapping[str, str]) -> ReconcileResult:
+    """Reconcile a job with a connection to the ledger of its own. Raises LedgerUnavailable."""
     # A quarter of the CPU time of a run that has no job to continue.
     from cloudgpu.control.jobs.reconcile import JobReconciler
 
-    def reconcile(job: Job) -> ReconcileResult:
-        with session.for_thread() as thread_session, JobReconciler(thread_session, job.id, environ) as reconciler:
-            return _reconcile_or_error_result(reconciler, job)
-
-    with Pool(min(MAX_PARALLEL, len(jobs))) as pool:
-        calls = [(job, pool.submit(reconcile, job)) for job in jobs]
-        return [(job, call.result()) for job, call in calls]
+    with session.for_thread() as thread_session, JobReconciler(thread_session, job.id, environ) as reconciler:
+        return _reconcile_or_error_result(reconciler, job)
 
 
 def _reconcile_or_error_result(reconciler: JobReconciler, job: Job) -> ReconcileResult:

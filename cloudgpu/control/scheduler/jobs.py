@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.control.scheduler.due import is_sweep_due, own_run_due_at, prices_due_at, run_due_at
@@ -16,6 +17,9 @@ from cloudgpu.core.model.identity import unanswered_text
 from cloudgpu.core.reaper.result import ReaperRun
 from cloudgpu.errors import LockBusy
 from cloudgpu.ledger.log.storage_errors import LedgerAway
+
+if TYPE_CHECKING:
+    from cloudgpu.control.jobs.watch import JobRounds
 
 REAPER_LOCK = "reaper"  # held by every run: from cron, by hand, or here
 WATCH_LOCK = "watches"  # so that only one of several watches makes the due run
@@ -48,7 +52,9 @@ def watch_jobs(
 
     Without `price_interval` no price list is refreshed.
     """
-    alert_interval, request = min(ALERT_INTERVAL, every), RequestedRun()
+    from cloudgpu.control.jobs.watch import JobRounds
+
+    alert_interval, request, rounds = min(ALERT_INTERVAL, every), RequestedRun(), JobRounds()
 
     def request_run(session: Session) -> None:
         request.at = session.clock()
@@ -70,7 +76,13 @@ def watch_jobs(
             alert_interval,
         ),
         WatchJob("alerts", alert_interval, _now, send_alerts, alert_interval),
-        WatchJob("jobs", min(USER_JOBS_INTERVAL, every), _jobs_due_at, reconcile_jobs, min(USER_JOBS_INTERVAL, every)),
+        WatchJob(
+            "jobs",
+            min(USER_JOBS_INTERVAL, every),
+            lambda session: _jobs_due_at(session, rounds),
+            lambda session: reconcile_jobs(session, rounds),
+            min(USER_JOBS_INTERVAL, every),
+        ),
         WatchJob("report", alert_interval, ReportDelay().due, send_report, RETRY_LATER),
     ]
     if price_interval is not None:
@@ -181,20 +193,21 @@ def send_alerts(session: Session) -> str:
     return f"alerts were not delivered, and are tried again: {'; '.join(refused)}" if refused else ""
 
 
-def _jobs_due_at(session: Session) -> datetime:
+def _jobs_due_at(session: Session, rounds: JobRounds) -> datetime:
     from cloudgpu.control.jobs.watch import living_jobs, restore_unknown_jobs
 
     restore_unknown_jobs(session)
-    return session.clock() if living_jobs(session) else session.clock() + USER_JOBS_INTERVAL
+    is_due = rounds.is_at_work or living_jobs(session)
+    return session.clock() if is_due else session.clock() + USER_JOBS_INTERVAL
 
 
-def reconcile_jobs(session: Session) -> str:
-    """Reconcile every living job; return what changed."""
-    from cloudgpu.control.jobs.watch import reconcile_all, sentences
+def reconcile_jobs(session: Session, rounds: JobRounds) -> str:
+    """Make a round over all living jobs; return what changed."""
+    from cloudgpu.control.jobs.watch import sentences
     from cloudgpu.control.spot.history import record_interruptions
 
     record_interruptions(session)
-    return "; ".join(sentences(reconcile_all(session, os.environ)))
+    return "; ".join(sentences(rounds.reconcile(session, os.environ)))
 
 
 def send_report(session: Session) -> str:

@@ -6,6 +6,7 @@ import os
 import shutil
 from dataclasses import replace
 from datetime import timedelta
+from threading import Event
 
 import pytest
 
@@ -22,7 +23,7 @@ from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.slurm.events import read_completion_log
 from cloudgpu.control.jobs.store import job_by_id
-from cloudgpu.control.jobs.watch import reconcile_all
+from cloudgpu.control.jobs.watch import JobRounds, reconcile_all
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.launch.within_cost import lifetime_within_cost
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
@@ -247,6 +248,32 @@ def test_a_defect_in_one_job_keeps_no_other_one_from_its_end(desk):
         results = {before.name: result for before, result in reconcile_all(lab.session, {})}
     assert "Internal error: UnicodeDecodeError" in results["owl"].error.message
     assert (results["owl"].job.is_open, job_by_id(lab.session, jobs["fox"].id).is_open) == (True, False)
+
+
+def test_a_job_whose_step_takes_long_delays_no_other_one_of_a_watch(desk):
+    lab = desk("")
+    owl, fox = asked(lab, name="owl"), asked(lab, name="fox")
+    machine = lab.up(name="fox", policy="default").machine
+    placed = lines.job_placed(fox.id, 1, lab.clock(), key=machine.key, machine=None)
+    lab.session.ledger.append([placed, lines.job_machine(fox.id, 1, machine.id, lab.clock())])
+    for job in (owl, fox):
+        request_cancel(lab.session, job)
+    there, go = Event(), Event()
+
+    def report(sentence):
+        if "fox: ending" in sentence:
+            there.set()
+            go.wait(60)
+
+    rounds, seen = JobRounds(timedelta(milliseconds=100)), []
+    session = replace(lab.session, report=report)
+    while "owl" not in seen or not there.is_set():
+        seen += [result.job.name for _, result in rounds.reconcile(session, {}) if not result.job.is_open]
+    assert seen == ["owl"]
+    go.set()
+    while "fox" not in seen:
+        seen += [result.job.name for _, result in rounds.reconcile(session, {}) if not result.job.is_open]
+    assert lab.machines() == []
 
 
 def test_a_job_over_its_cost_is_ended_although_its_machine_does_not_answer(desk):
