@@ -30,7 +30,7 @@ def command(
     ] = None,
     move: Annotated[
         bool,
-        typer.Option("--move", help="Without capacity: launch its image in any zone, as any type."),
+        typer.Option("--move", help="Without capacity: launch its image elsewhere, as any type with its GPUs."),
     ] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the start is accepted.")] = False,
     verbose: Verbose = False,
@@ -130,19 +130,20 @@ def _move_out_of_zone(session: Session, machine: Machine, start_options: options
     from cloudgpu.control.launch.restore import check_move, move, plan_move
     from cloudgpu.control.lifecycle.start import new_lease
 
-    plan = plan_move(session, machine, start_options.max_price)
-    check_move(
-        session,
-        plan,
-        new_lease(session, machine, start_options.lease, start_options.renew_until),
-        start_options.override,
-    )
+    lease = new_lease(session, machine, start_options.lease, start_options.renew_until)
+    plan = plan_move(session, machine, lease, start_options.max_price)
+    check_move(session, plan, start_options.override, no_guard=start_options.no_guard)
     cheapest, per_month = plan.offers[0], plan.image_cost.per_month
     image_cost_text = (
         "its price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
     )
+    destination = (
+        f"out of {machine.zone}"
+        if cheapest.configuration.zone != machine.zone
+        else f"to another type in {machine.zone}"
+    )
     confirm(
-        f"Move {machine.name} out of {machine.zone}? It ends, and its disk becomes an image "
+        f"Move {machine.name} {destination}? It ends, and its disk becomes an image "
         f"({image_cost_text}), which is "
         f"launched from {cheapest.price.per_hour.text(4)} an hour on ({cheapest.configuration.instance_type}).",
         yes=start_options.yes,

@@ -34,7 +34,14 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
-from cloudgpu.providers.abilities import HasFirewall, Resolved, Resolves, limited_to_abilities, needs_reaper_run
+from cloudgpu.providers.abilities import (
+    HasFirewall,
+    PlacementConstraint,
+    Resolved,
+    Resolves,
+    limited_to_abilities,
+    needs_reaper_run,
+)
 from cloudgpu.providers.attached_costs import discounted_prices
 from cloudgpu.providers.base import Provider
 
@@ -152,16 +159,28 @@ class ResolvedOffer:
     unusable_accounts: frozenset[str] = frozenset()
 
 
+def placement_constraint(provider: Provider, request: LaunchRequest) -> PlacementConstraint:
+    """Return the region and zone of the image, subnet or volume of a request.
+
+    Raises InvalidRequest where that contradicts the request.
+    """
+    if not isinstance(provider, Resolves):
+        return PlacementConstraint()
+    return provider.placement_constraint(request.setup, request.requirements)
+
+
+def constrained(request: LaunchRequest, constraint: PlacementConstraint) -> LaunchRequest:
+    """Return the request constrained to this region and zone."""
+    region, zone = constraint.region or request.requirements.region, constraint.zone or request.requirements.zone
+    return replace(request, requirements=replace(request.requirements, region=region, zone=zone))
+
+
 def with_placement_constraint(provider: Provider, request: LaunchRequest) -> LaunchRequest:
     """Return the request constrained to the region and zone of its image, subnet or volume.
 
     Raises InvalidRequest where that contradicts the request.
     """
-    if not isinstance(provider, Resolves):
-        return request
-    constraint = provider.placement_constraint(request.setup, request.requirements)
-    region, zone = constraint.region or request.requirements.region, constraint.zone or request.requirements.zone
-    return replace(request, requirements=replace(request.requirements, region=region, zone=zone))
+    return constrained(request, placement_constraint(provider, request))
 
 
 def with_client_ssh_ingress(session: Session, candidates: Candidates) -> Candidates:
@@ -273,8 +292,8 @@ def offers_of_constrained(
     try:
         return offers_or_launched_one(session, provider, request.requirements, existing, untrusted)
     except NoCapacity as error:
-        setup, constrained = request.setup, request.requirements
-        if (constrained.region, constrained.zone) != (requirements.region, requirements.zone):
+        setup, needs = request.setup, request.requirements
+        if (needs.region, needs.zone) != (requirements.region, requirements.zone):
             volume = setup.volume.name if setup.volume else None
             options = {"--image": setup.image, "--volume": volume, "--subnet": setup.network.subnet}
             options_text = " and ".join(f"{option} {value}" for option, value in options.items() if value)

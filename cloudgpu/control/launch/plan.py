@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -53,6 +53,7 @@ from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import launch_safeguards, needs_reaper_run, user_directory_write_remarks
 from cloudgpu.providers.attached_costs import added_costs
+from cloudgpu.providers.base import Provider
 
 Planned = TypeVar("Planned")  # any plan that may contain a launch
 PRICE_VALID_FOR = timedelta(minutes=1)  # after this, the plan is made again before the launch
@@ -216,13 +217,12 @@ def prepare_restore(
 
     Raises as `prepare` does.
     """
-    provider, template = session.provider(request.account), session.find_template(request.template)
+    provider = session.provider(request.account)
     request = with_placement_constraint(provider, request)
-    offers: Sequence[Offer] = offers_or_launched_one(session, provider, request.requirements, None)
+    template, offers, unfit_remarks = restore_offers(session, provider, request)
     request = replace(request, setup=replace(request.setup, network=relaunch_network(session, request.setup.network)))
     candidate = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
-    offers, unfit_remarks = filter_runnable(template, offers)
-    offers_found = OffersFound(tuple(offers), with_client_ssh_ingress(session, Candidates((candidate,))))
+    offers_found = OffersFound(offers, with_client_ssh_ingress(session, Candidates((candidate,))))
     resolved_offer = first_launchable(session, offers_found.candidates, offers, no_guard=no_guard)
     return PreparedLaunch(
         plan=_plan(session, offers_found, template, resolved_offer, unfit_remarks, no_guard=no_guard),
@@ -239,6 +239,21 @@ def prepare_restore(
         override=override,
         no_guard=no_guard,
     )
+
+
+def restore_offers(
+    session: Session, provider: Provider, request: LaunchRequest
+) -> tuple[Template, tuple[Offer, ...], tuple[str, ...]]:
+    """Return the template and the offers of a constrained request to restore a machine, and remarks.
+
+    The remarks are on offers whose GPUs the template's container does not support. Raises NoCapacity when nothing fits,
+    and InvalidRequest for a template that is missing, has an error, or cannot run there.
+    """
+    template = session.find_template(request.template)
+    fitting_offers = offers_or_launched_one(session, provider, request.requirements, None)
+    offers, unfit_remarks = filter_runnable(template, fitting_offers)
+    parts_for_offer(template, request, offers[0])
+    return template, offers, unfit_remarks
 
 
 def _plan(

@@ -14,13 +14,15 @@ from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.launch.budget_preview import check_admission
 from cloudgpu.control.launch.launch import launch
-from cloudgpu.control.launch.offers import offers_or_launched_one
-from cloudgpu.control.launch.plan import PreparedLaunch, prepare_restore
+from cloudgpu.control.launch.offers import constrained, placement_constraint
+from cloudgpu.control.launch.plan import PreparedLaunch, prepare_restore, restore_offers
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.lifecycle.timers import delete_timer
+from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.pricing.price_history import on_demand_of
+from cloudgpu.control.session.guarding import check_launch_guarded
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_override, check_right, check_right_and_claim_owner
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
@@ -38,9 +40,12 @@ from cloudgpu.core.resources.orphan import STARTABLE_STATES
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import machine_id
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
+from cloudgpu.providers.abilities import PlacementConstraint, Resolved, needs_reaper_run
 from cloudgpu.providers.attached_costs import image_cost
 
 _DEFAULT_SETUP = Setup()
+# The fields of an error about what a zone does not have: options of `up`, which `start` does not take.
+_PLACE_OPTIONS = ("--region", "--zone", "--gpu", "--instance-type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ class MovePlan:
     """A planned move of a stopped machine by an image of its disk: what the image costs, and offers for the machine."""
 
     machine: Machine
+    lease: Lease
     image_cost: AddedCost
     offers: tuple[Offer, ...]
 
@@ -68,7 +74,7 @@ def start_stopped(
     try:
         machine = start(session, machine, lease, override=override, no_guard=no_guard)
     except NoCapacity as error:
-        raise suggest_move(session, session.ledger.machine(machine.id) or machine, error) from error
+        raise suggest_move(session, session.ledger.machine(machine.id) or machine, lease, error) from error
     machine = attach_volume(session, machine)
     return _wait_and_delete_image(session, machine) if wait else machine
 
@@ -104,8 +110,8 @@ def start_machine(
     machine = settle_restore(session, machine)
     check_max_price(machine, max_price, move_it=move_it)
     if move_it and not can_be_restored(machine):
-        plan_to_move = plan_move(session, machine, max_price)
-        check_move(session, plan_to_move, new_lease(session, machine, lease_length, renewable_for), override)
+        lease = new_lease(session, machine, lease_length, renewable_for)
+        check_move(session, plan_move(session, machine, lease, max_price), override, no_guard=no_guard)
         machine = move(session, machine, why="it is moved")
     if can_be_restored(machine):
         plan = plan_restore(
@@ -212,39 +218,46 @@ def restore_machine(
         return retention_records.delete_superseded_image(session, session.ledger.machine(machine.id) or machine)
 
 
-def plan_move(session: Session, machine: Machine, max_price: Money | None = None) -> MovePlan:
-    """Return the plan to move a stopped machine elsewhere in its region. Changes nothing.
+def plan_move(session: Session, machine: Machine, lease: Lease, max_price: Money | None = None) -> MovePlan:
+    """Return the plan to move a stopped machine elsewhere in its region, or in the zone of its volume or subnet.
 
-    Raises InvalidRequest for a machine of which no image can be made, NoCapacity when nothing else fits.
+    Changes nothing. Raises InvalidRequest for a machine of which no image can be made, or whose template or limits do
+    not allow its launch any more, NoCapacity when nothing else fits.
     """
     if not retention_records.supports_images(session, machine) or machine.state not in STARTABLE_STATES:
         raise _cannot_move_error(machine)
     check_restorable(session, machine)
-    provider, requirements = session.provider_of(machine), _requirements_of(machine, max_price, any_type=True)
-    offers = [
-        offer
-        for offer in offers_or_launched_one(session, provider, requirements, None)
-        if (offer.configuration.zone, offer.configuration.instance_type) != (machine.zone, machine.instance_type)
-    ]
+    policy_of(session, machine)
+    provider = session.provider_of(machine)
+    request = _launch_request(session, machine, lease, _requirements_of(machine, max_price, any_type=True))
+    request = replace(request, setup=replace(request.setup, image=None))  # its image is not made yet
+    constraint = placement_constraint(provider, request)
+    try:
+        _, offers, _ = restore_offers(session, provider, constrained(request, constraint))
+    except (InvalidRequest, NoCapacity) as error:
+        if constraint.zone is None or error.field not in _PLACE_OPTIONS:
+            raise
+        raise _nothing_else_error(machine, constraint) from error
+    here = (machine.zone, machine.instance_type)
+    offers = tuple(offer for offer in offers if (offer.configuration.zone, offer.configuration.instance_type) != here)
     if not offers:
-        raise NoCapacity(
-            f"Nothing else in {machine.region} has what {machine.name} has.",
-            field="name",
-            value=machine.name,
-            next=f"Its disk is kept. Try again later: cloudgpu start {machine.name}",
-        )
-    machine = machine._replace(max_price=None if requirements.max_price is None else requirements.max_price.nanos)
-    return MovePlan(machine, _image_price(session, machine), tuple(offers))
+        raise _nothing_else_error(machine, constraint)
+    max_price = request.requirements.max_price
+    machine = machine._replace(max_price=None if max_price is None else max_price.nanos)
+    return MovePlan(machine, lease, _image_price(session, machine), offers)
 
 
-def check_move(session: Session, plan: MovePlan, lease: Lease, override: str | None) -> None:
-    """Raise BudgetRefused where a budget does not admit the cheapest offer to which a machine can be moved.
+def check_move(session: Session, plan: MovePlan, override: str | None, *, no_guard: bool = False) -> None:
+    """Raise the error with which the launch of a planned move would be refused, as far as no cloud has to be asked.
 
-    Checked before the machine is ended for the move; the launch checks again. Raises LedgerUnavailable where the ledger
-    may be incomplete.
+    Checked before the machine is ended for the move; the launch checks again. Raises BudgetRefused where a budget does
+    not admit the cheapest offer, LedgerUnavailable where the ledger may be incomplete, and InvalidRequest, unless
+    `no_guard`, where nothing would end the moved machine.
     """
     session.check_launchable()
-    machine, offer = plan.machine, plan.offers[0]
+    machine, lease, offer = plan.machine, plan.lease, plan.offers[0]
+    if not no_guard and needs_reaper_run(session.provider_of(machine), offer, Resolved({})):
+        check_launch_guarded(session, offer)
     sync_before_admission(session, {}, lambda budget: budget.scope.covers(machine))
     session.check_launchable()
     configuration, price = offer.configuration, on_demand_of(session, offer, plan.offers)
@@ -276,13 +289,13 @@ def move(session: Session, machine: Machine, *, why: str) -> Machine:
         return park(session, machine, why=why)
 
 
-def suggest_move(session: Session, machine: Machine, error: NoCapacity) -> NoCapacity:
+def suggest_move(session: Session, machine: Machine, lease: Lease, error: NoCapacity) -> NoCapacity:
     """Return the error of a start without capacity, with the cost of a move by image if a move is known to be possible.
 
     What fails in finding that out is not raised: the missing capacity is what the user has to know.
     """
     try:
-        plan = plan_move(session, machine)
+        plan = plan_move(session, machine, lease)
     except CloudgpuError:
         return error
     cheapest = plan.offers[0]
@@ -372,6 +385,18 @@ def _still_retained_error(machine: Machine, error: NoCapacity, *, any_type: bool
     move_option = "" if any_type else f"; with any type that has the same GPUs: {start_command} --move"
     error.next = f"Try again later: {start_command}{price_option}{move_option}"
     return error
+
+
+def _nothing_else_error(machine: Machine, constraint: PlacementConstraint) -> NoCapacity:
+    location, reason = machine.region, ""
+    if constraint.zone is not None:
+        location, reason = constraint.zone, f", and it cannot leave that zone: {constraint.why}"
+    return NoCapacity(
+        f"Nothing else in {location} has what {machine.name} has{reason}.",
+        field="name",
+        value=machine.name,
+        next=f"Its disk is kept. Try again later: cloudgpu start {machine.name}",
+    )
 
 
 def _cannot_move_error(machine: Machine) -> InvalidRequest:

@@ -40,7 +40,7 @@ def placement_constraint(cloud: Cloud, setup: Setup, requirements: Requirements,
                 value=name,
                 next="Leave one of them out, or make the image in the volume's region.",
             )
-        return PlacementConstraint(volume.region, volume.zone, f"the volume is in {volume.zone}")
+        return PlacementConstraint(volume.region, volume.zone, f"the volume {name} is in {volume.zone}")
     if image is not None:
         _check_place("--image", str(setup.image), image.region, requirements.region)
         return PlacementConstraint(image.region, None, f"the image is in {image.region}")

@@ -274,8 +274,9 @@ def test_a_move_keeps_to_the_highest_price_of_the_launch_until_another_is_given(
     row = lab.up(max_price=parse_price("9")).machine
     lab.later(seconds=1)
     row = stop(lab.session, row, why="test")
-    assert plan_move(lab.session, row).machine.max_price == parse_price("9").nanos
-    assert plan_move(lab.session, row, parse_price("9")).machine.max_price == parse_price("9").nanos
+    lease = new_lease(lab.session, row, None)
+    assert plan_move(lab.session, row, lease).machine.max_price == parse_price("9").nanos
+    assert plan_move(lab.session, row, lease, parse_price("9")).machine.max_price == parse_price("9").nanos
 
 
 def test_up_compares_a_request_with_the_comeback_and_not_with_the_first_launch(lab):
@@ -407,10 +408,11 @@ def test_a_stopped_machine_without_capacity_is_moved_by_image_when_that_is_asked
     lab.cloud.exhaust(row.zone)
     with pytest.raises(NoCapacity) as caught:
         start(lab.session, row, new_lease(lab.session, row, None))
-    said = suggest_move(lab.session, now(lab, row), caught.value).next
+    lease = new_lease(lab.session, row, None)
+    said = suggest_move(lab.session, now(lab, row), lease, caught.value).next
     assert "--move" in said
     assert "an hour" in said
-    assert plan_move(lab.session, now(lab, row)).offers[0].configuration.zone != row.zone
+    assert plan_move(lab.session, now(lab, row), lease).offers[0].configuration.zone != row.zone
     moved = back(lab, move(lab.session, now(lab, row), why="test"), any_type=True)
     assert (moved.id, moved.state, moved.region) == (row.id, "running", row.region)
     assert moved.zone != row.zone
@@ -421,7 +423,7 @@ def test_a_stopped_machine_without_capacity_is_moved_by_image_when_that_is_asked
 def test_a_running_machine_is_not_moved(lab):
     row = lab.up().machine
     with pytest.raises(InvalidRequest, match="only a stopped machine"):
-        plan_move(lab.session, row)
+        plan_move(lab.session, row, new_lease(lab.session, row, None))
 
 
 def test_a_machine_that_was_started_since_its_stop_was_seen_is_not_moved(lab):
@@ -430,7 +432,7 @@ def test_a_machine_that_was_started_since_its_stop_was_seen_is_not_moved(lab):
     row = stop(lab.session, row, why="test")
     lab.cloud.start(row.provider_id)  # as in a cloud's console
     lab.later(seconds=1)
-    plan_move(lab.session, row)
+    plan_move(lab.session, row, new_lease(lab.session, row, None))
     with pytest.raises(InvalidRequest, match="is running: only a stopped machine is moved"):
         move(lab.session, row, why="test")
     assert [one.id for one in lab.machines()] == [row.provider_id]
