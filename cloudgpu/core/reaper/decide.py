@@ -28,6 +28,7 @@ from cloudgpu.core.reaper.decisions import (
     MachineView,
     WithdrawnWarning,
     activity_evidence,
+    hangs_in_stop,
     image_since,
     stopped_since,
     up_since,
@@ -121,7 +122,7 @@ def _decide_unmanaged(view: MachineView, now: datetime) -> Decision | None:
         return _keep(view, f"it ended {clock_text(from_iso(machine.terminated_at), now)}")
     if machine.launch_status == "open":
         return _keep(view, "the outcome of its launch is not known yet; the next sync finds out")
-    if machine.state == "stopping":
+    if machine.state == "stopping" and not hangs_in_stop(machine, now):
         return _keep(view, "it is stopping")
     return None
 

@@ -118,6 +118,7 @@ DEFAULT_AFTER = timedelta(hours=1)  # where no policy says for how long a sign o
 CLOCK_SLACK = timedelta(minutes=10)  # a machine's clock may be ahead of ours by so much; a later report is ignored
 MAX_IDLE = timedelta(days=366)  # without a sign of life: a machine with a wrong clock may say thousands of years
 STOPPED_STATES = ("stopped", "deallocated")
+STOPS_WITHIN = timedelta(minutes=30)  # a shutdown that takes longer hangs, and some clouds bill it until it is over
 
 
 def up_since(machine: Machine) -> datetime:
@@ -161,7 +162,7 @@ def own_activity_evidence(view: MachineView, now: datetime) -> Evidence:
     if not view.answered:
         problem = f"{machine.region or machine.account} did not answer, so nothing is known of it"
         return Evidence(UNKNOWN, view.unknown_reason or problem)
-    if machine.state in STOPPED_STATES:
+    if machine.state in STOPPED_STATES or hangs_in_stop(machine, now):
         return _shut_down_evidence(view, now)
     self_report = _self_report_evidence(view, now)
     if judged is None:
@@ -192,10 +193,18 @@ def activity_window(view: MachineView) -> timedelta:
     return DEFAULT_AFTER if view.policy is None else view.policy.idle.after
 
 
+def hangs_in_stop(machine: Machine, now: datetime) -> bool:
+    """Say whether a machine has been stopping for longer than any does, and is billed on. Not a cluster's node."""
+    is_stopping = machine.state == "stopping" and bool(machine.billed) and machine.cluster is None
+    return is_stopping and now - stopped_since(machine) >= STOPS_WITHIN
+
+
 def _shut_down_evidence(view: MachineView, now: datetime) -> Evidence:
     machine = view.machine
     unused_for = now - from_iso(machine.since or machine.seen_at or machine.intended_at)
     why = f"it is shut down, and billed on as its provider keeps its place, since {duration_text(unused_for)}"
+    if machine.state not in STOPPED_STATES:
+        why = f"it has been stopping for {duration_text(unused_for)}, and is billed on"
     if did_not_start(machine):
         why = f"its start was requested and did not happen: it is stopped since {duration_text(unused_for)}"
     return Evidence(IDLE, why, unused_for)

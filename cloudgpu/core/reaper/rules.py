@@ -35,7 +35,7 @@ from cloudgpu.core.reaper.cases import (
     warn_before_end,
     why_only_warned,
 )
-from cloudgpu.core.reaper.decisions import STOPPED_STATES, DueWarning, activity_window
+from cloudgpu.core.reaper.decisions import STOPPED_STATES, DueWarning, activity_window, hangs_in_stop
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso
 
@@ -223,9 +223,10 @@ def hold(case: Case) -> RuleResult | None:
 
 
 def shut_down(case: Case) -> RuleResult | None:
-    """Stop at once a machine that is shut down and still billed: nobody is on it, to be warned."""
+    """Stop at once a machine that is shut down, or hangs in its stop, and is billed: nobody is on it, to be warned."""
     machine = case.view.machine
-    if machine.state not in STOPPED_STATES or machine.stoppable is False:
+    is_down = machine.state in STOPPED_STATES or hangs_in_stop(machine, case.now)
+    if not is_down or machine.stoppable is False:
         return None
     return RuleResult(Rule.IDLE, ReaperAction.STOP, case.evidence.why, case.now)
 
@@ -362,7 +363,7 @@ RULES = (
     ReaperRule(
         Rule.IDLE,
         "ends a machine that nobody has used for `idle.after`, once a warning is `idle.grace` old; a machine that was "
-        "shut down and is still billed is stopped at once",
+        "shut down, or has been stopping for 30 minutes, and is still billed is stopped at once",
         (shut_down, idle),
         waits=True,
     ),

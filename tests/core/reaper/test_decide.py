@@ -529,6 +529,17 @@ def test_a_machine_that_stops_is_not_asked_again() -> None:
     assert what(machine.decided(100, None)) == ("keep", "none")
 
 
+def test_a_machine_that_hangs_while_it_stops_is_stopped_again_as_it_is_billed_on() -> None:
+    machine = Machine(renew_until=iso(minute(900)))
+    machine.see(95, "stopping", billed=True)
+    assert what(machine.decided(124, None)) == ("keep", "none")
+    decision = machine.decided(125, None)
+    assert what(decision) == ("stop", "idle")
+    assert decision.why == "it has been stopping for 30m, and is billed on"
+    machine.see(96, "stopping", billed=False)
+    assert what(machine.decided(300, None)) == ("keep", "none")
+
+
 def test_a_stopped_machine_has_no_lease_schedule_or_idle_time() -> None:
     machine = Machine(policy=OFF_AT_NINETEEN, renew_until=iso(minute(90)))
     machine.see(80, "stopped", billed=False)
