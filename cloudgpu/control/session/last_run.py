@@ -12,7 +12,7 @@ from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from cloudgpu.control.session.base import SessionBase
     from cloudgpu.core.budgets.credit import CreditReading
@@ -131,33 +131,43 @@ def overdue_sentence(
 
 
 def _silent_computer_text(
-    session: SessionBase, machines: list[Machine] | None, runs: Iterable[ScheduledRun], now: datetime
+    session: SessionBase, machines: list[Machine] | None, runs: Sequence[ScheduledRun], now: datetime
 ) -> str | None:
     """Return the warning that scheduled runs of a computer have ended, and no others check its accounts' machines.
 
     A machine that only such runs can end is named by `unguarded_sentence`.
     """
-    runs = list(runs)
     checked = {account for run in runs if abs(now - run.at) < OVERDUE_AFTER for account in run.accounts}
-    for run in sorted((run for run in runs if not run.accounts <= checked), key=lambda run: run.at, reverse=True):
-        machines = session.ledger.present_machines() if machines is None else machines
-        unchecked_accounts = run.accounts - checked
-        names = [
-            machine.name
-            for machine in machines
-            if may_be_billed(machine)
-            and not depends_on_reaper(machine)
-            and sync_subject_of(machine) in unchecked_accounts
-        ]
-        if names:
-            ago_text = duration_text((now - run.at) // _HOUR * _HOUR) if run.at < now else ""
-            since_text = f"for {ago_text}" if ago_text else "since its clock was set back"
-            return (
-                f"{run.host} has made no run of the reaper {since_text}, and no other computer checks "
-                f"{first_few(names, MAX_NAMED)}: nothing looks there for idle ones. "
-                f"Run on {run.host}: cloudgpu cron install"
-            )
-    return None
+    if all(run.accounts <= checked for run in runs):
+        return None
+    machines = session.ledger.present_machines() if machines is None else machines
+    machines = [machine for machine in machines if may_be_billed(machine) and not depends_on_reaper(machine)]
+    silent = [(run, machine.name) for machine in machines if (run := silent_run_of(machine, runs, now)) is not None]
+    if not silent:
+        return None
+    latest = max((run for run, _ in silent), key=lambda run: run.at)
+    names = first_few([name for run, name in silent if run is latest], MAX_NAMED)
+    return (
+        f"{silence_text(latest, now)}, and no other computer checks {names}: nothing looks there for idle ones. "
+        f"Run on {latest.host}: cloudgpu cron install"
+    )
+
+
+def silent_run_of(machine: Machine, runs: Iterable[ScheduledRun], now: datetime) -> ScheduledRun | None:
+    """Return the last of the scheduled runs that check a machine's account, if none of them is of the last 26 hours."""
+    subject = sync_subject_of(machine)
+    checking = [run for run in runs if subject in run.accounts]
+    if any(abs(now - run.at) < OVERDUE_AFTER for run in checking):
+        return None
+    return max(checking, key=lambda run: run.at, default=None)
+
+
+def silence_text(run: ScheduledRun, now: datetime) -> str:
+    """Return, as a clause, since when the computer of this run, its last one, has made none."""
+    ago_text = (
+        f"for {duration_text((now - run.at) // _HOUR * _HOUR)}" if run.at < now else "since its clock was set back"
+    )
+    return f"{run.host} has made no run of the reaper {ago_text}"
 
 
 def may_be_billed(machine: Machine) -> bool:

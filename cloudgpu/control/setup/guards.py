@@ -6,7 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cloudgpu.control.lifecycle.timers import may_fire
 from cloudgpu.control.session.identity import reachable_machines
-from cloudgpu.control.session.last_run import OVERDUE_AFTER, may_be_billed, read_last_run
+from cloudgpu.control.session.last_run import (
+    OVERDUE_AFTER,
+    may_be_billed,
+    read_last_run,
+    silence_text,
+    silent_run_of,
+)
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.checks import Check, Verdict, failed_check
 from cloudgpu.core.model.machine import Machine, not_none
@@ -36,11 +42,19 @@ def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str
     if not machines:
         return
     reaper_clause, has_recent_run = _reaper_clause(session, environ)
+    runs, now = read_last_run(session.ledger).scheduled, session.clock()
+    silent_runs = {machine.id: run for machine in machines if (run := silent_run_of(machine, runs, now)) is not None}
     for machine in machines:
         provider_with_timers(session, machine)  # opened once, before the threads begin
     with Pool(MAX_PARALLEL, "machines") as pool:
         yield from pool.map(
-            lambda machine: _machine_check(session, machine, reaper_clause, has_recent_run=has_recent_run), machines
+            lambda machine: _machine_check(
+                session,
+                machine,
+                silence_text(silent_runs[machine.id], now) if machine.id in silent_runs else reaper_clause,
+                has_recent_run=has_recent_run and machine.id not in silent_runs,
+            ),
+            machines,
         )
 
 

@@ -8,6 +8,7 @@ from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session.last_run import are_runs_current, overdue_sentence, read_last_run, totals_after_run
+from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.core.events.log import Draft
 
 
@@ -71,6 +72,9 @@ def test_a_computer_that_fell_silent_is_named_though_another_one_makes_its_passe
     assert str(overdue_sentence(lab.session)).startswith(
         f"{platform.node()} has made no run of the reaper for 1d 6h, and no other computer checks {row.name}"
     )
+    (check,) = guard_checks(lab.session, ["lab"], {"PATH": ""})
+    assert f"{platform.node()} has made no run of the reaper for 1d 6h" in check.message
+    assert "a run succeeded" not in check.message
     reap(lab.opened(), ReapOptions(cron=True))
     assert overdue_sentence(lab.session) is None
 
