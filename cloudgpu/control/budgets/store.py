@@ -46,7 +46,20 @@ def budgets(session: Session) -> tuple[Budget, ...]:
                 value=budget.name,
                 next=f"Run: cloudgpu budget rm {budget.name} (the file then counts), or rename the file.",
             )
-    return (*in_ledger.values(), *in_files)
+    return _with_all_names(session, (*in_ledger.values(), *in_files))
+
+
+def _with_all_names(session: Session, budgets: Iterable[Budget]) -> tuple[Budget, ...]:
+    """Return the budgets, those of an account with all names that it has or had.
+
+    Earlier machines keep the name that the account had: a budget that counted one name alone would begin anew, or end.
+    """
+    return tuple(_with_names(session, budget) if budget.scope.account else budget for budget in budgets)
+
+
+def _with_names(session: Session, budget: Budget) -> Budget:
+    names = session.names().all_names(budget.scope.account or "")
+    return replace(budget, scope=replace(budget.scope, account_names=names))
 
 
 def budgets_for_reaper_run(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ...]]:
@@ -60,7 +73,8 @@ def budgets_for_reaper_run(session: Session) -> tuple[tuple[Budget, ...], tuple[
         for budget in in_files
         if budget.name in in_ledger
     )
-    return (*in_ledger.values(), *(budget for budget in in_files if budget.name not in in_ledger)), duplicates
+    counted = (*in_ledger.values(), *(budget for budget in in_files if budget.name not in in_ledger))
+    return _with_all_names(session, counted), duplicates
 
 
 def ledger_budgets(session: Session) -> dict[str, Budget]:
@@ -154,7 +168,7 @@ def _unknown_budget_error(session: Session, name: str, by_name: dict[str, Budget
 
 def budget_states(session: Session, chosen: Iterable[Budget]) -> tuple[BudgetState, ...]:
     """Return the status of each of these budgets, by the ledger. Asks no provider."""
-    budgets, now = tuple(chosen), session.clock()
+    budgets, now = _with_all_names(session, chosen), session.clock()
     if not budgets:
         return ()
     begin = earliest_relevant([budget for budget in budgets if budget.period.kind != "total"] or budgets, now)

@@ -290,7 +290,10 @@ def _notes(
     for budget in budgets:
         if budget.scope.account == target.account:
             where = f" in {budget.file}" if budget.file else f": cloudgpu budget set {budget.name}"
-            yield f"the budget {budget.name} counts account {target.account} alone; give it the new name{where}"
+            yield (
+                f"the budget {budget.name} counts account {target.account} under both names; for other users of this "
+                f"ledger, give it the new name{where}"
+            )
     for key in _keys_naming(setup.table if draft is None else tomllib.loads(draft.after), target.account):
         yield f"config.toml: {key} names {target.account}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from enum import StrEnum
@@ -49,13 +49,17 @@ class BudgetPeriod:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The resources that a budget covers: those that match it all; None: any. `instance` is a machine's name or id."""
+    """The resources that a budget covers: those that match it all; None: any. `instance` is a machine's name or id.
+
+    `account_names` are all names that the account has or had; empty where it was never renamed.
+    """
 
     project: str | None = None
     provider: str | None = None
     owner: str | None = None
     account: str | None = None
     instance: str | None = None
+    account_names: frozenset[str] = field(default=frozenset(), compare=False)
 
     def covers(self, subject: Machine) -> bool:
         """Say whether a machine or a retained resource is covered. Values read from tags are compared as tags."""
@@ -68,14 +72,15 @@ class Scope:
             return False
         return (
             _matches(self.provider, provider)
-            and _matches(self.account, account)
+            and (_matches(self.account, account) or account in self.account_names)
             and _matches(self.project, project)
             and _matches(self.owner, owner)
         )
 
     def may_cover(self, provider: str, account: str) -> bool:
         """Say whether machines of this account can be covered."""
-        return self.provider in (None, provider) and self.account in (None, account)
+        is_account = self.account in (None, account) or account in self.account_names
+        return self.provider in (None, provider) and is_account
 
     def body(self) -> ScopeRecord:
         """Return it as a ledger event stores it."""
@@ -90,7 +95,7 @@ class Scope:
     @property
     def text(self) -> str:
         """The scope as `--scope` takes it; `all` for everything."""
-        return ",".join(f"{key}={value}" for key, value in asdict(self).items() if value is not None) or "all"
+        return ",".join(f"{key}={value}" for key, value in self.body().items() if value is not None) or "all"
 
 
 def _matches(wanted: str | None, value: str | None) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from decimal import Decimal, InvalidOperation
+from typing import Any
 
 from cloudgpu.core.budgets.budget import Action, BudgetPeriod, Scope
 from cloudgpu.core.values.money import Money
@@ -17,7 +17,7 @@ MAX_LIMIT = Decimal(10) ** 15  # of any currency; nobody's budget is larger
 MAX_DAYS = 366
 MAX_PERCENT = 1000
 PERIODS = ("day", "week", "month", "total")
-SCOPE_KEYS = tuple(one.name for one in fields(Scope))
+SCOPE_KEYS = tuple(Scope().body())
 MAX_VALUE_CHARS = 200  # characters of a scope's value, as of an owner's or a project's name
 _DECIMAL = re.compile(r"[0-9]{1,16}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
 
@@ -85,7 +85,8 @@ def scope_from_values(values: Mapping[str, object], field: str) -> Scope:
             raise _error(
                 f"The {key} of a scope has to be one line of 1 to {MAX_VALUE_CHARS} characters.", field, str(value)
             )
-    return Scope(**{key: str(value).strip() for key, value in values.items()})
+    texts: dict[str, Any] = {key: str(value).strip() for key, value in values.items()}
+    return Scope(**texts)
 
 
 def parse_thresholds(values: Iterable[object], field: str) -> tuple[int, ...]:

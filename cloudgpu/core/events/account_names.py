@@ -24,6 +24,11 @@ class CurrentNames:
         """Return the current name of an account."""
         return self.accounts.get(name, name)
 
+    def all_names(self, account: str) -> frozenset[str]:
+        """Return every name that an account has or had, by any of them."""
+        current = self.account(account)
+        return frozenset((current, *(old for old, new in self.accounts.items() if new == current)))
+
     def host(self, account: str, name: str) -> str:
         """Return the current name of a host of an account."""
         return self.hosts.get((self.account(account), name), name)

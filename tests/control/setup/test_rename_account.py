@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
-from cloudgpu.control.budgets.store import set_budget
+from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options, list_budgets
+from cloudgpu.control.budgets.store import budgets, set_budget
 from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.control.session.accounts import used_accounts
@@ -64,11 +64,31 @@ def test_an_account_of_the_file_gets_its_new_name_there_and_its_machines_are_fou
     said = two.rename()
     assert two.file.read_text() == before.replace("accounts.old", "accounts.new").replace('"old"', '"new"')
     assert (said["account"], said["host"], said["new"], said["machines"]) == ("old", None, "new", [row.name])
-    assert said["notes"] == ["the budget mine counts account old alone; give it the new name: cloudgpu budget set mine"]
+    (note,) = said["notes"]
+    assert note == (
+        "the budget mine counts account old under both names; for other users of this ledger, give it the new name: "
+        "cloudgpu budget set mine"
+    )
     assert two.pass_().exit_code == 0
     assert used_accounts(two.session) == ["lab", "local", "new"]
     two.end(row)
     assert two.session.ledger.machine(row.id).terminated_at is not None
+
+
+def test_a_budget_of_a_renamed_account_counts_it_under_both_names(two):
+    """A budget of one name alone would admit its limit a second time, or cover nothing that is launched from now on."""
+    row = two.machine()
+    set_budget(two.session, budget_of_options(two.session, BudgetOptions("first", "5", "total", scope="account=old")))
+    (before,) = list_budgets(two.session)["budgets"]
+    two.rename()
+    set_budget(two.session, budget_of_options(two.session, BudgetOptions("then", "5", "total", scope="account=new")))
+    launched_since = row._replace(id="cg-other", account="new")
+    for budget, found in zip(budgets(two.session), list_budgets(two.session)["budgets"], strict=True):
+        assert budget.scope.covers(row)
+        assert budget.scope.covers(launched_since)
+        assert not budget.scope.covers(row._replace(account="lab"))
+        assert found["committed_usd"] == before["committed_usd"] != "0"
+    assert [one["scope"] for one in list_budgets(two.session)["budgets"]] == ["account=old", "account=new"]
 
 
 def test_doctor_checks_the_safeguards_of_a_renamed_accounts_machines(two):
