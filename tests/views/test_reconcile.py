@@ -251,6 +251,16 @@ def test_a_correction_of_an_earlier_month_is_a_refund_and_compares_no_earlier_ti
     assert kinds(value) == {"credit": Decimal(2)}
 
 
+def test_a_row_that_names_no_provider_is_of_that_of_its_machine(one, tmp_path):
+    """AWS's own list of gaps: ProviderName may be null. Tax on no resource names none at all."""
+    tax = {"BilledCost": "1", "ChargeCategory": "Tax", "ResourceId": "", "ProviderName": ""}
+    file = written(tmp_path, AGREED | {"ProviderName": ""}, tax)
+    for asked in (None, "aws"):
+        value = reconcile(one, file, asked)
+        assert (value["providers"], kinds(value), value["ledger_usd"]) == (["aws"], {}, "6.312")
+    assert reconcile(one, file)["unmatched"]["usd"] == "1"
+
+
 def test_hours_and_price_that_both_differ_are_told_apart(one, tmp_path):
     value = reconcile(one, written(tmp_path, {"BilledCost": "7.254", "PricingQuantity": "13"}))
     assert kinds(value) == {"hours": Decimal("0.526"), "price": Decimal("0.416")}

@@ -81,13 +81,14 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
         rate_of = partial(exchange_rate, session.settings.currencies, field="BillingCurrency")
         export = _read_export(records(numbered_rows, str(file)), index, provider, rate_of)
     if provider is not None and provider not in export.providers:
+        named = sorted(filter(None, export.providers))
         raise InvalidRequest(
-            f"{file} has no rows of {provider}; it has rows of: {', '.join(sorted(export.providers)) or 'none'}.",
+            f"{file} has no rows of {provider}; it has rows of: {', '.join(named) or 'none'}.",
             field="--provider",
             value=provider,
             next="Name one of these, or leave out --provider.",
         )
-    providers = {provider} if provider else set(export.providers)
+    providers = {provider} if provider else {name for name in export.providers if name}
     other_accounts = _other_accounts(index.machines, export)
     ledger_totals = _ledger_totals(machines, ended_usages, export, providers, now)
     left_out = {id_: other_accounts[id_] for id_ in ledger_totals if id_ in other_accounts}
@@ -116,19 +117,25 @@ def _read_export(
 ) -> ParsedExport:
     export = ParsedExport()
     for record in export_records:
-        export.providers[record.provider] = export.providers.get(record.provider, 0) + 1
-        if provider is not None and record.provider != provider:
+        machine_id = index.of(record)  # empty: of another ledger; None: of no ledger
+        billed_by = record.provider or _provider_of(index.machines.get(machine_id or ""))
+        export.providers[billed_by] = export.providers.get(billed_by, 0) + 1
+        if provider is not None and billed_by != provider:
             continue
         export.rows += 1
         export.extend_period(record)
-        export.accounts.add((record.provider, record.account))
+        export.accounts.add((billed_by, record.account))
         if record.currency not in export.rates:
             export.rates[record.currency] = rate_of(record.currency)
-        machine_id = index.of(record)  # empty: of another ledger; None: of no ledger
         total_without_machine = export.other_ledger if machine_id == "" else export.unmatched
         total = export.by_id.setdefault(machine_id, ResourceTotal()) if machine_id else total_without_machine
         add_export_row(total, record, export.rates[record.currency].per_usd)
     return export
+
+
+def _provider_of(machine: Machine | None) -> str:
+    """Return the provider of a row that names none, as AWS's may, by its machine; empty where that is not known."""
+    return "" if machine is None else str(machine.provider)
 
 
 def _other_accounts(machines: Mapping[str, Machine], export: ParsedExport) -> dict[str, str]:
