@@ -82,9 +82,9 @@ def command(
     Where that is a cluster, or a machine with sbatch, Slurm queues it, and runs it on each of its nodes. Without
     --on, --nodes N launches a cluster for the job, and ends it afterwards.
 
-    Shows the plan and asks once. An answer after more than a minute asks again if the price rose meanwhile. stdout and
-    stderr are the command's own. Ctrl-C asks whether to leave the job running or to cancel it. The NAME or --key of a
-    job that lives follows that job; otherwise every run is a new job.
+    Shows the plan and asks once. An answer after more than a minute asks again if the plan got worse meanwhile. stdout
+    and stderr are the command's own. Ctrl-C asks whether to leave the job running or to cancel it. The NAME or --key of
+    a job that lives follows that job; otherwise every run is a new job.
 
     Exit code: the command's own, and 128 + N after signal N; 255 if cloudgpu itself failed. Before the command has
     begun, as for every verb: 3 if a budget does not allow it. 130 after Ctrl-C, if the job keeps running.

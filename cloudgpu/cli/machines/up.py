@@ -61,7 +61,8 @@ def command(
 
     Shows the plan: what, where, price, when it ends, what it costs at most and what ends it, then every warning. Asks
     once, launches, and waits until SSH answers with the machine's host key. An answer after more than a minute asks
-    again if the price rose meanwhile. -v shows the whole plan with its sources; --yes shows one line and the warnings.
+    again if the plan got worse meanwhile: a price, the place, what ends it, a new warning. -v shows the whole plan with
+    its sources; --yes shows one line and the warnings.
 
     --nodes 4 launches four of one type in one zone under one name, all or none: NAME-0 to NAME-3. The price counts
     four times in the plan and in budgets.

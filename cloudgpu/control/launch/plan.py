@@ -40,6 +40,7 @@ from cloudgpu.core.budgets.credit import CreditFit
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
 from cloudgpu.core.launch.attempt import fingerprint_of, launched_machine, unfinished_attempt
 from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, nodes_of, safeguard_texts_of, setup_remarks
+from cloudgpu.core.launch.plan_changes import plan_changes
 from cloudgpu.core.launch.plan_cost import traffic_remarks
 from cloudgpu.core.launch.trust import check_exposure, password_remarks, settings_with_passwords, trust_remarks
 from cloudgpu.core.model.launch import LaunchRequest
@@ -47,7 +48,6 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Note, NoteKind, Offer
 from cloudgpu.core.policies.guards import ScheduledRun
 from cloudgpu.core.policies.policy import Lifetime
-from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import derived_key, lock_name
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import CloudgpuError
@@ -163,8 +163,9 @@ def ask_for_agreement(
 ) -> Planned:
     """Have the user confirm a plan with `ask`, and return the confirmed plan.
 
-    If its prices are too old by then, it is made again with `replan`; one that is more expensive has to be confirmed,
-    too. `launch_of` returns the launch in a plan, or None. Raises what `replan` and `ask` raise.
+    If its prices are too old by then, it is made again with `replan`. What became worse or different in kind, as
+    `plan_changes` says, is reported, and that plan has to be confirmed, too. `launch_of` returns the launch in a plan,
+    or None. Raises what `replan` and `ask` raise.
     """
     while True:
         ask(planned)
@@ -173,22 +174,18 @@ def ask_for_agreement(
             return planned
         latest = replan()
         replanned = launch_of(latest)
-        if replanned is None or replanned.existing is not None or _per_hour(replanned) <= _per_hour(confirmed):
+        if replanned is None or replanned.existing is not None:
             return latest
-        old_price, price = (_per_hour(prepared).text(4) for prepared in (confirmed, replanned))
-        session.report(
-            f"The price has risen since the plan was made: it is {price} an hour now, no longer {old_price}."
-        )
+        changes = plan_changes(confirmed.plan, replanned.plan)
+        if not changes:
+            return latest
+        session.report(f"The plan has changed since it was made: {'; '.join(changes)}.")
         planned = latest
 
 
 def _planned_at(prepared: PreparedLaunch) -> datetime:
     """Return when a plan was made."""
     return prepared.plan.expires - timedelta(seconds=prepared.plan.request.lease_s)
-
-
-def _per_hour(prepared: PreparedLaunch) -> Money:
-    return prepared.plan.offer.price.per_hour
 
 
 def find_offers(session: Session, candidates: Candidates, existing: Machine | None) -> OffersFound:

@@ -1,4 +1,4 @@
-"""A plan that somebody thought about for long: its price is read again before it is launched."""
+"""A plan that somebody thought about for long: it is made again before the launch, and asked for if it got worse."""
 
 from __future__ import annotations
 
@@ -21,11 +21,15 @@ class Person:
         self.session = open_session({"CLOUDGPU_HOME": str(home), "USER": "ada"}, clock=vast.clock.now)
         self.vast, self.seconds, self.times, self.shown = vast, seconds, list(times), []
 
+    def change(self, host):
+        """What happens to each host while the person thinks."""
+
     def ask(self, prepared):
         self.shown.append(prepared.plan.offer.price.per_hour.text(2))
         self.vast.advance(self.seconds)
         for host in self.vast.hosts if self.times else ():
             host.dph_base *= self.times[0]
+            self.change(host)
         self.times[:1] = []
 
     def agrees(self):
@@ -54,7 +58,7 @@ def test_a_price_that_rose_meanwhile_is_shown_and_asked_for_until_it_stands(pers
     one, said = person(61, 2, 2), []
     one.session.report = said.append
     _, plan = one.agrees()
-    assert "it is $0.6800 an hour now, no longer $0.3400." in said[0]
+    assert "it is $0.6800 an hour now, no longer $0.3400" in said[0]
     assert one.shown == ["$0.34", "$0.68", "$1.36"]
     assert plan.plan.offer.price.per_hour.text(2) == "$1.36"
 
@@ -78,3 +82,27 @@ def test_what_runs_where_a_machine_is_already_costs_no_more_however_late_the_ans
     one = person(3600)
     planned = ask_for_agreement(one.session, "a job", pytest.fail, lambda _: vast.advance(3600), lambda _: None)
     assert planned == "a job"
+
+
+def set_dearer_disks(host):
+    host.storage_cost = 2.0
+
+
+def set_dearer_traffic(host):
+    host.inet_up_cost = 0.04
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (set_dearer_disks, "its disks and the like cost $"),
+        (set_dearer_traffic, "traffic costs, too: "),
+    ],
+)
+def test_a_lower_price_with_worse_terms_is_shown_and_asked_for_again(person, change, told):
+    one, said = person(61, 0.5, 1), []
+    one.change, one.session.report = change, said.append
+    _, plan = one.agrees()
+    assert one.shown == ["$0.34", "$0.17"]
+    assert said[0].startswith(f"The plan has changed since it was made: {told}")
+    assert plan.plan.offer.price.per_hour.text(2) == "$0.17"
