@@ -29,7 +29,7 @@ def data_dir(kind: str) -> Path:
 def project_dirs(kind: str) -> tuple[Path, ...]:
     """Return the project's directory of `templates` or `policies`: in the working directory.
 
-    None where that was removed, as it may be under a `watch` that runs on: its runs must not fail for it.
+    Empty where that was removed, as it may be under a `watch` that runs on: its runs must not fail for it.
     """
     try:
         return (Path.cwd() / ".cloudgpu" / kind,)

@@ -17,7 +17,7 @@ from cloudgpu.access.slurm.node import ALL_ADDRESSES, EngineNode
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.clusters.together import call_for_each, errors_in, workers_first
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.clusters.conf import Node, files_of, listens_narrowly, plan_digest
+from cloudgpu.core.clusters.conf import Node, files_digest, files_of, listens_narrowly
 from cloudgpu.core.clusters.fit import INSTALL, besides_login_user, check_fit, check_people
 from cloudgpu.core.clusters.layout import cluster_id, engine_of_machine, in_order
 from cloudgpu.core.clusters.members import clusters
@@ -174,10 +174,10 @@ def _start_daemons(
 
     The configuration is written only if it differs from that of the last setup, which each node knows by a digest.
     """
-    digest = plan_digest(connected.cluster, facts, several=several_users)
+    digest = files_digest(connected.cluster, facts, several=several_users)
     node_names = tuple(node_facts.name for node_facts in facts)
     ports = [node_facts.ports for node_facts in facts if node_facts.ports is not None]
-    if len(ports) == len(facts) and all(node_facts.plan_digest == digest for node_facts in facts):
+    if len(ports) == len(facts) and all(node_facts.files_digest == digest for node_facts in facts):
         session.report(f"{_node_range_text(node_names)}: starting what does not run of its Slurm")
         started = connected.call_each(
             lambda node: node.start(

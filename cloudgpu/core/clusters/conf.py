@@ -1,7 +1,7 @@
 """The files that make nodes a Slurm cluster: slurm.conf, gres.conf, and the environment of jobs and tasks.
 
-Each node has its own slurm.conf, which differs only in the paths of its home. All settings were tried on Slurm 22.05.8
-(Debian 12).
+Each node has its own slurm.conf, which differs only in the paths below the login user's home directory. All settings
+were tried on Slurm 22.05.8 (Debian 12).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Files(NamedTuple):
     programs: tuple[str, ...]
 
 
-def plan_digest(cluster: str, nodes: Sequence[NodeFacts], *, several: bool = False) -> str:
+def files_digest(cluster: str, nodes: Sequence[NodeFacts], *, several: bool = False) -> str:
     """Return a digest of all inputs of the files: if it changes, the files have to be written again.
 
     `several`, here and below: several people share the queue.

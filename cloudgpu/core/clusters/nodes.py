@@ -47,11 +47,12 @@ class NodeFacts(NamedTuple):
     missing, `munge` says whether munge is installed. `clock_ahead_s` is how many seconds its clock is ahead of ours.
     `people` are the user ids of the people who share the queue, None for one without an account there. `has_sudo`: the
     login user has sudo without a password (only checked if people were named). `host` is the same for nodes on one
-    host. `address` is the one at which it was reached, `interface` the network interface that has it, `interfaces` how
-    many there are. `resolved_address` is the address to which its host name resolves on it, empty for none. `environ`
-    are variables that tasks there get in place of the submitter's. `plan_digest` is the digest of the inputs
-    (`conf.plan_digest`) from which its files were written, empty for none; `ports` are those in the files.
-    `running_daemons` are the names of its running daemons. `is_booting`: its first boot still installs software.
+    host. `home` is the home directory of the login user `user` there (no CLOUDGPU_HOME). `address` is the one at which
+    it was reached, `interface` the network interface that has it, `interfaces` how many there are. `resolved_address`
+    is the address to which its host name resolves on it, empty for none. `environ` are variables that tasks there get
+    in place of the submitter's. `files_digest` is the digest of the inputs (`conf.files_digest`) from which its files
+    were written, empty for none; `ports` are those in the files. `running_daemons` are the names of its running
+    daemons. `is_booting`: its first boot still installs software.
     """
 
     name: str
@@ -73,7 +74,7 @@ class NodeFacts(NamedTuple):
     resolved_address: str
     home: str
     environ: Mapping[str, str]
-    plan_digest: str
+    files_digest: str
     ports: Ports | None
     running_daemons: tuple[str, ...]
     is_booting: bool
@@ -122,7 +123,7 @@ def node_facts(name: str, answers: Any, ahead_s: float) -> NodeFacts:
             resolved_address=_matched(_ADDRESS, answers["named"]) if answers["named"] else "",
             home=_path(answers["home"]),
             environ={_matched(_WORD_OF_SHELL, one): _line(value) for one, value in answers["environ"].items()},
-            plan_digest=_line(answers["planned"]),
+            files_digest=_line(answers["planned"]),
             ports=None if ports is None else Ports(_port(ports[0]), None if ports[1] is None else _port(ports[1])),
             running_daemons=tuple(_line(one) for one in answers["alive"]),
             is_booting=answers["preparing"] is True,

@@ -93,7 +93,8 @@ def apply_event(state: State, line: Line) -> list[dict[str, Any]] | None:
 def packed(state: State) -> State:
     """Return the part of a state that is not in its record, to store it beside that; `unpacked` is the inverse.
 
-    Open usages are in the record, in their order, with the prices since their run began.
+    Open usages are in the record, in their order, with the prices since their run (one time without a stop) began.
+    `in_row`: these prices are in the record (`row`) and not packed a second time.
     """
     meter = state["meter"]
     run, prices = meter["open"].get("instance"), meter["prices"]

@@ -149,7 +149,7 @@ class Retained(NamedTuple):
 
 
 class ChargeNote(NamedTuple):
-    """What the totals of a resource's ended usages do not contain; `core.billing.charges` makes it.
+    """Figures that the totals of a resource's ended usages do not contain; `core.billing.charges` makes them.
 
     `marks` are of uncertain prices (`~?^!`), `reasons` say why low and high differ, `compared` is the cost of runs with
     a known list cost, `interrupted` is [low, amount, high, micros, runs] of interrupted runs. Costs are in exact

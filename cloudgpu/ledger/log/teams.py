@@ -10,7 +10,10 @@ from cloudgpu.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """The database roles of a team: `members` may write, `payers` may also set budgets, policies and limits."""
+    """A team's two database roles, by name: `members` may write, `payers` may also set budgets, policies, limits.
+
+    The people who have these roles are in `Sharing`.
+    """
 
     members: str
     payers: str
@@ -18,7 +21,10 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class TeamRequest:
-    """The requested team; None for a role: the present one, or a name made from the database's."""
+    """The requested team; `new_members` and `new_payers` are database users who are to get its roles.
+
+    `members` and `payers` are the names of the roles; None: the present one, or a name made from the database's.
+    """
 
     members: str | None = None
     payers: str | None = None

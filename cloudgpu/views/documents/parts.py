@@ -347,14 +347,14 @@ class NamedMachine(OfMachine):
     """Its cloudgpu-id; it stays when the machine is stopped and started."""
 
 
-class MachineInRun(OfMachine):
-    """Which machine is meant; a part of documents, not one of its own."""
+class MachineReference(OfMachine):
+    """Which machine something is about; a part of documents, not one of its own."""
 
     machine: str
     """Its cloudgpu-id."""
 
 
-class MachineAction(MachineInRun):
+class MachineAction(MachineReference):
     """What the reaper does, did or would have done to a machine; a part of documents, not one of its own."""
 
     do: ReapAction

@@ -68,7 +68,7 @@ def test_a_node_says_what_it_is(opened, host):
     assert (str(said.version), said.munge, said.cores) == ("23.11.4", True, len(os.sched_getaffinity(0)))
     assert (said.uid, said.people["root"], said.home) == (os.getuid(), 0, str(host.home))
     assert said.gpus == (f"{host.home}/card",)  # the other one is no device
-    assert (said.address, said.running_daemons, said.plan_digest, said.ports) == ("127.0.0.1", (), "", None)
+    assert (said.address, said.running_daemons, said.files_digest, said.ports) == ("127.0.0.1", (), "", None)
     assert said.clock_ahead_s == 0.0
     assert said.memory_mb > said.job_memory_mb > 100
 
@@ -153,7 +153,7 @@ def test_nothing_is_left_of_a_node_that_was_removed(opened, host):
     node = opened(2)
     node.write(Files({"slurm.conf": "x"}, ()), b"key")
     node.record_plan("digest", Ports(1, None))
-    assert (node.read_facts().plan_digest, node.read_facts().ports) == ("digest", Ports(1, None))
+    assert (node.read_facts().files_digest, node.read_facts().ports) == ("digest", Ports(1, None))
     node.remove()
     assert not (host.home / node.paths.directory).exists()
     assert not Path(node.paths.socket_directory).exists()

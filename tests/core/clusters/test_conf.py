@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from cloudgpu.core.clusters.conf import Node, files_of, gres_conf, plan_digest, slurm_conf
+from cloudgpu.core.clusters.conf import Node, files_digest, files_of, gres_conf, slurm_conf
 from cloudgpu.core.clusters.layout import engine_paths, socket_directory_of
 from cloudgpu.core.clusters.nodes import Ports
 from tests.core.clusters.saying import node
@@ -52,13 +52,15 @@ def test_slurm_listens_at_the_nodes_addresses_alone_where_each_name_means_them()
     for other in ("127.0.1.1", "", "10.0.0.5"):  # as Debian writes it into /etc/hosts; not known; somebody else's
         mixed = [own[0], node(1, named=other)]
         assert "CommunicationParameters" not in slurm_conf("cg-1", gang(*mixed), 0)
-        assert plan_digest("cg-1", own) != plan_digest("cg-1", mixed)
+        assert files_digest("cg-1", own) != files_digest("cg-1", mixed)
 
 
 def test_another_address_is_another_plan_and_what_was_planned_before_is_no_part_of_it():
-    one = plan_digest("cg-1", [node(0), node(1)])
-    assert one == plan_digest("cg-1", [node(0, planned="x", alive=["slurmd"]), node(1)])
-    assert len({one, plan_digest("cg-1", [node(0), node(1, address="10.0.0.9")]), plan_digest("cg-2", [node(0)])}) == 3
+    one = files_digest("cg-1", [node(0), node(1)])
+    assert one == files_digest("cg-1", [node(0, planned="x", alive=["slurmd"]), node(1)])
+    assert (
+        len({one, files_digest("cg-1", [node(0), node(1, address="10.0.0.9")]), files_digest("cg-2", [node(0)])}) == 3
+    )
 
 
 def test_a_tasks_environment_is_made_by_sh_alone(tmp_path):

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, TypedDict
 
-from cloudgpu.views.documents.parts import MachineInRun, ReapAction, Time
+from cloudgpu.views.documents.parts import MachineReference, ReapAction, Time
 
 
 class ActivitySource(TypedDict):
@@ -119,7 +119,7 @@ class GivenWarning(TypedDict):
     """How often it was sent."""
 
 
-class WhyDocument(MachineInRun):
+class WhyDocument(MachineReference):
     """Why a machine counts as in use, idle or unknown."""
 
     running: bool

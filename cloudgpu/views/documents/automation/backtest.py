@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from cloudgpu.views.documents.parts import MachineAction, MachineInRun, MaybePriced, Time, Usd
+from cloudgpu.views.documents.parts import MachineAction, MachineReference, MaybePriced, Time, Usd
 
 
 class Amount(MaybePriced):
@@ -21,7 +21,7 @@ class ActualEnd(TypedDict):
     """Why."""
 
 
-class ReplayedMachine(MachineInRun):
+class ReplayedMachine(MachineReference):
     """What a policy would have done with a machine."""
 
     hours: float

@@ -5,13 +5,13 @@ from cloudgpu.views.documents.parts import (
     AccountCoverage,
     IncompleteAnswer,
     MachineAction,
-    MachineInRun,
+    MachineReference,
     ReapAction,
     Time,
 )
 
 
-class MachineDecision(ReapVerdict, MachineInRun):
+class MachineDecision(ReapVerdict, MachineReference):
     """A [verdict](#reap_verdict) about one machine of a run."""
 
     provider: str | None
@@ -40,7 +40,7 @@ class Renewal(MachineAction):
     """The new end of its lease."""
 
 
-class GivenNotice(MachineInRun):
+class GivenNotice(MachineReference):
     """A warning that was sent."""
 
     rule: str
@@ -53,7 +53,7 @@ class GivenNotice(MachineInRun):
     """`ledger`; `alert` if there is a receiver of alerts; `terminal` if a terminal of the machine took it."""
 
 
-class UnconfirmedAction(MachineInRun):
+class UnconfirmedAction(MachineReference):
     """An action that was decided, and is not done or not confirmed."""
 
     do: ReapAction

@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from cloudgpu.views.documents.parts import DecimalText, FailedReceiver, MachineInRun, Time, Usd
+from cloudgpu.views.documents.parts import DecimalText, FailedReceiver, MachineReference, Time, Usd
 
 
 class Budget(TypedDict):
@@ -96,7 +96,7 @@ class BudgetRemovedDocument(TypedDict):
     """The removed budget."""
 
 
-class BudgetStop(MachineInRun):
+class BudgetStop(MachineReference):
     """What a budget with the action `stop` would do to a machine."""
 
     budget: str

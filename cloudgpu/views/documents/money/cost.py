@@ -9,7 +9,7 @@ from cloudgpu.views.documents.parts import (
     DecimalText,
     DesktopLine,
     ExchangeRate,
-    MachineInRun,
+    MachineReference,
     MarkedCost,
     MaybePriced,
     Time,
@@ -53,7 +53,7 @@ class CostGroup(CostSum, GroupName):
     empty for machines without a job."""
 
 
-class UncountedTraffic(MachineInRun):
+class UncountedTraffic(MachineReference):
     """A machine whose outgoing traffic is in no sum."""
 
     since: Time
