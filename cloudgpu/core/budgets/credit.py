@@ -143,7 +143,7 @@ def credit_fit(
     """Return how a launch fits.
 
     `planned_hourly` is what it costs an hour, `present_hourly` what the account spends an hour already.
-    What runs already is counted to the end of that lease, too: it may be renewed, and the provider deletes all at zero.
+    What runs already is counted to the end of that lease, too: it may be renewed, and all is lost with the credit.
     """
     hourly = present_hourly + planned_hourly
     needed = hourly.scaled(Fraction(lease // timedelta(microseconds=1), HOUR_MICROS))

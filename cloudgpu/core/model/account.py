@@ -95,7 +95,8 @@ class PrepaidCredit:
     """The prepaid credit that an account has left, as the provider reported it at `as_of` (UTC).
 
     `spent_per_hour` is what the whole account spends, None where the provider does not say. When credit falls to
-    `threshold`, the provider deletes what the account has. `payment_page` is the URL where a person adds credit.
+    `threshold`, the provider stops what runs and deletes what the account has, at once or later. `payment_page` is the
+    URL where a person adds credit.
     """
 
     remaining: Money

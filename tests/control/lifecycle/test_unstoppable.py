@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import get_args
 
 import pytest
 
@@ -78,6 +79,7 @@ def test_passes_end_every_machine_by_its_renew_until_and_never_fail(lacking, abl
 
 def test_a_budget_that_stops_terminates_where_nothing_gentler_exists(lacking):
     from cloudgpu.control.budgets.commands import BudgetOptions, check_budgets, set_budget_document
+    from cloudgpu.views.documents.money.budgets import BudgetAction
 
     lab = lacking("Pausable", "Imageable")
     lab.up(policy="own", name="fox")
@@ -86,6 +88,7 @@ def test_a_budget_that_stops_terminates_where_nothing_gentler_exists(lacking):
     assert set_budget_document(lab.session, asked, overwrite=False)["terminates"] == ["fox"]
     (said,) = check_budgets(lab.session, None)["stops"]
     assert (said["do"], said["why"][-48:]) == ("terminate", "; it can be neither stopped nor kept as an image")
+    assert said["do"] in get_args(BudgetAction.__metadata__[0])  # the values that the reference lists
     assert ends(passed(lab, minutes=1)) == [("terminate", "budget")]
     assert lab.machines() == []
 

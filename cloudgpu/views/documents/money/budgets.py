@@ -1,8 +1,10 @@
 """Documents of `budget`."""
 
-from typing import TypedDict
+from typing import Annotated, Literal, TypedDict
 
 from cloudgpu.views.documents.parts import DecimalText, FailedReceiver, MachineReference, Time, Usd
+
+BudgetAction = Annotated[str, Literal["warn", "stop", "park", "terminate"]]
 
 
 class Budget(TypedDict):
@@ -101,8 +103,8 @@ class BudgetStop(MachineReference):
 
     budget: str
     """The budget that is exceeded."""
-    do: str
-    """`warn`, `stop` or `park`."""
+    do: BudgetAction
+    """`terminate`, which deletes its disk, is for a machine that can be neither stopped nor parked."""
     why: str
     """The reason, with the sums."""
 
@@ -154,7 +156,7 @@ class BudgetTestDocument(Delivery):
 
 
 class CreditDocument(TypedDict):
-    """The balance of a prepaid account. At zero its provider deletes its data."""
+    """The balance of a prepaid account. Once it is used up, its provider stops what runs and deletes its data."""
 
     account: str
     """The account, as the computer that read it calls it."""
