@@ -13,7 +13,7 @@ import pytest
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.ledger.book import Book
 from cloudgpu.ledger.open import open_ledger
-from cloudgpu.ledger.outage.offering import offer
+from cloudgpu.ledger.outage.delivery import deliver
 from tests.ledger.lines import note
 from tests.ledger.suite import LedgerSuite, Store
 from tests.postgres import Server
@@ -73,9 +73,9 @@ def test_what_a_wrong_clock_dated_while_the_database_was_away_is_put_right_when_
         with monkeypatch.context() as wrong:
             wrong.setattr(time, "time", lambda ahead=ahead: real() + ahead.total_seconds())
             ledger.outbox.add(ledger.id, [line])
-        offered = offer(ledger, ledger.outbox, ledger.id)
-        assert offered is not None
-        assert (offered.written, ledger.outbox.is_empty) == (1, True)
+        delivered = deliver(ledger, ledger.outbox, ledger.id)
+        assert delivered is not None
+        assert (delivered.written, ledger.outbox.is_empty) == (1, True)
     of_ben, of_eve = (
         from_iso(next(iter(ada.events(f"of {ahead}"))).occurred_at) for ahead in ("1:00:00", "2 days, 0:00:00")
     )

@@ -122,7 +122,7 @@ def all_with_or_without_ledger(
         with continue_without_ledger(session, error, machines) as stand_in:
             session.report(f"{command_name(machines[0])}: {error.message} Continuing without it")
             outcomes = run()
-            is_recorded = stand_in.offer()
+            is_recorded = stand_in.deliver()
             return outcomes if is_recorded else [*outcomes, unrecorded_error(done_text, stand_in)]
 
 

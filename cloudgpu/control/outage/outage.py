@@ -40,7 +40,7 @@ from cloudgpu.errors import (
 from cloudgpu.ledger.book import Book
 from cloudgpu.ledger.log.head import FOLLOW_COMMAND
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerMovedAway
-from cloudgpu.ledger.outage.offering import OfferResult, offer
+from cloudgpu.ledger.outage.delivery import DeliveryResult, deliver
 from cloudgpu.ledger.outage.stand_in import StandInLedger
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def without_ledger(session: Session, machine: Machine, act: Callable[[Machine], 
         with continue_without_ledger(session, error, [machine]) as stand_in:
             session.report(f"{machine.name}: {error.message} Continuing without it")
             result = act(machine)
-            if stand_in.offer():
+            if stand_in.deliver():
                 return result
         raise unrecorded_error(describe(result), stand_in) from error
 
@@ -153,7 +153,7 @@ def replay(session: Session) -> None:
         try:
             if outbox.path != ledger.outbox.path and not _has_lines_for(ledger, outbox):
                 continue
-            result = offer(ledger, outbox, ledger.id)
+            result = deliver(ledger, outbox, ledger.id)
             if result is not None:
                 written += result.written
                 report_refused(session, ledger, result)
@@ -168,7 +168,7 @@ def replay(session: Session) -> None:
         session.report(f"the ledger is back: {count_text} about what was done meanwhile were written")
 
 
-def report_refused(session: Session, ledger: Ledger, result: OfferResult) -> None:
+def report_refused(session: Session, ledger: Ledger, result: DeliveryResult) -> None:
     """Report which events this ledger refuses, why, and where they are kept."""
     if result.refused:
         session.report(

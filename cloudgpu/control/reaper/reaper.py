@@ -130,7 +130,7 @@ def _reap_without_ledger(session: Session, options: ReapOptions, started_at: dat
         ):  # a standby, for example, may have outdated holds and budgets
             return _report_no_ledger(session, options, fault)
         run = _reap(session, options, started_at)
-        if stand_in.offer():
+        if stand_in.deliver():
             clear_outage_marker(session)
             return run
     message = f"{fault.message.removesuffix('.')}; what this run did is not in it yet. {ledger_remedy(stand_in)}"

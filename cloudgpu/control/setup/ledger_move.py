@@ -21,7 +21,7 @@ from cloudgpu.ledger.log.head import ANOTHER_PLACE
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerMovedAway
 from cloudgpu.ledger.moving import MovePlaces, follow, move
 from cloudgpu.ledger.open import open_ledger, public_url
-from cloudgpu.ledger.outage.offering import offer
+from cloudgpu.ledger.outage.delivery import deliver
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -120,7 +120,7 @@ def execute(session: Session, planned: LedgerMove, environ: Mapping[str, str]) -
 
 def _offer_outbox(session: Session, source: Book, target: Book) -> None:
     """Write the entries that wait in the outbox for the old place into the new one; report those that it refuses."""
-    result = offer(target, source.outbox, target.id)
+    result = deliver(target, source.outbox, target.id)
     if result is not None:
         report_refused(session, target, result)
     else:  # another command is at it, and config.toml still has to name the old place, to which the outbox belongs

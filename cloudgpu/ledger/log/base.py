@@ -189,7 +189,8 @@ class Ledger(View, Protocol):
         """End an integrity problem: write `ledger_settled`, accept the present last entry as the right one.
 
         A ledger without entries begins with that one. `why` says what was verified before that. `followed_by` is
-        written with it, as the last entry: the ledger exists again, and what it lacks is still to be looked for.
+        written with it, as the last entry: the ledger exists again, and what it lacks is still to be looked for. It
+        settles no launch: that is `control.inventory.settle`.
         """
         ...
 

@@ -68,7 +68,7 @@ class Outbox:
     def keep_refused(self, ledger: str, refused: Sequence[tuple[Draft, str]]) -> Path:
         """Write these lines, and why each was refused, once to a file next to this one; return it. Raises OSError.
 
-        The file has another suffix than an outbox, so its lines are not offered again.
+        The file has another suffix than an outbox, so its lines are not delivered again.
         """
         refused_file = Outbox(self.path.with_suffix(_REFUSED_SUFFIX))
         with refused_file._locked() as handle:

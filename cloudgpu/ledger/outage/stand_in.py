@@ -53,7 +53,7 @@ class StandInLedger:
         self._dedupes: set[str] = set()
         self._thread_lock = RLock()
         self._head = (0, "", "")  # seq, hash and time of the last line
-        self.refused: list[str] = []  # why lines that this process has offered were refused
+        self.refused: list[str] = []  # why lines that this process has delivered were refused
         self.is_readable = self._can_read()
         with suppress(OSError):  # it is read again when the ledger is back
             self._add_lines(self.outbox.waiting(ledger_id))
@@ -212,7 +212,7 @@ class StandInLedger:
                 self.outbox.remember(self._ledger_id, new_drafts)
             new_lines = self._add_lines(new_drafts)
             if self.unwritten is not None:
-                self.offer()
+                self.deliver()
             return new_lines
 
     def append_to(self, machine: Machine, drafts: Sequence[Draft]) -> Machine:
@@ -220,24 +220,24 @@ class StandInLedger:
         self.append(drafts)
         return self.machine(machine.id) or machine
 
-    def offer(self) -> bool:
+    def deliver(self) -> bool:
         """Write the waiting lines into the ledger, if it accepts lines again; return whether nothing waits any more.
 
         This is the last chance for lines that a full disk has kept out of the outbox: they end with this process.
         """
-        from cloudgpu.ledger.outage.offering import offer
+        from cloudgpu.ledger.outage.delivery import deliver
 
         with self._thread_lock:
             if not self.is_readable:
                 return False
             try:
-                offered = offer(self._real, self.outbox, self._ledger_id, wait=True)
+                delivered = deliver(self._real, self.outbox, self._ledger_id, wait=True)
             except (LedgerUnavailable, LedgerMoved, OSError):
                 return False
-            if offered is None:
+            if delivered is None:
                 return False
             self._lines.clear()
-            self.refused += [why for _, why in offered.refused]
+            self.refused += [why for _, why in delivered.refused]
             return not self.refused
 
     def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
@@ -361,9 +361,7 @@ class StandInLedger:
         if subject not in self._lines:
             return None
         ledger_events = list(self._real.events(subject))
-        recorded_dedupes = {
-            line.dedupe for line in ledger_events
-        }  # another command may have offered the ledger what waited
+        recorded_dedupes = {line.dedupe for line in ledger_events}  # another command may have delivered what waited
         return project(
             [*ledger_events, *(line for line in self._lines[subject] if line.dedupe not in recorded_dedupes)]
         )

@@ -1,4 +1,4 @@
-"""Offers waiting lines to the ledger: each is written once, and a refused line does not block other subjects.
+"""Delivers waiting lines to the ledger: each is written once, and a refused line does not block other subjects.
 
 With a refused line, later ones about the same subject (mostly a machine) are refused, too. They may depend on it, and
 the order of one machine's lines is never changed. All of them are kept in a file next to the outbox, in their order. A
@@ -25,7 +25,7 @@ RefusedLine = tuple["Draft", str]  # a line, and why it is not in the ledger
 
 
 @dataclass(frozen=True, slots=True)
-class OfferResult:
+class DeliveryResult:
     """How many lines were written, and those that were refused, which are kept in `refused_file`."""
 
     written: int = 0
@@ -33,7 +33,7 @@ class OfferResult:
     refused_file: Path | None = None
 
 
-def offer(ledger: Ledger, outbox: Outbox, ledger_id: str, *, wait: bool = False) -> OfferResult | None:
+def deliver(ledger: Ledger, outbox: Outbox, ledger_id: str, *, wait: bool = False) -> DeliveryResult | None:
     """Write the waiting lines into the ledger `ledger_id`, and empty the outbox; None if another process does so now.
 
     With `wait`, that one is waited for. Lines that a wrong clock of this computer has dated get the time of the
@@ -45,9 +45,9 @@ def offer(ledger: Ledger, outbox: Outbox, ledger_id: str, *, wait: bool = False)
         if waiting is None:
             return None
         if not waiting:
-            return OfferResult()
+            return DeliveryResult()
         written, refused = _write_lines(ledger, waiting)
-        return OfferResult(written, refused, outbox.keep_refused(ledger_id, refused) if refused else None)
+        return DeliveryResult(written, refused, outbox.keep_refused(ledger_id, refused) if refused else None)
 
 
 def _write_lines(ledger: Ledger, waiting: Sequence[Draft]) -> tuple[int, list[RefusedLine]]:
