@@ -33,7 +33,7 @@ def _retirement_text(document: ForgetDocument) -> str:
     subject = subject if document["host"] is None else f"host {document['host']} of {subject}"
     lines = [f"Forgets {subject}", f"  machines in the ledger: {_machine_counts(document)}"]
     lines += [
-        f"  may still run there: {machine['name']} ({machine['state']} when last seen), {machine['where']}"
+        f"  may still run there: {machine['name']} ({machine['state']} when last seen), {machine['account']}"
         for machine in document["lost"]
     ]
     if document["lost"]:

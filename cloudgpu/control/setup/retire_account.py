@@ -55,7 +55,7 @@ class Retirement:
 
     @property
     def last_ended(self) -> str | None:
-        """When the last of its machines ended; None where the ledger knows none."""
+        """When the latest end of its machines was proved; None where none of them has ended."""
         return max((machine.terminated_at for machine in self.machines if machine.terminated_at), default=None)
 
 
@@ -192,7 +192,7 @@ def document(retirement: Retirement, at: str | None) -> ForgetDocument:
         "forgotten_at": at,
         "machines": len(retirement.machines),
         "lost": [
-            {"name": machine.name, "state": machine.state, "where": account_text(machine)}
+            {"name": machine.name, "state": machine.state, "account": account_text(machine)}
             for machine in retirement.lost
         ],
         "last_ended": retirement.last_ended,

@@ -43,8 +43,8 @@ class LostMachine(TypedDict):
     """Its name."""
     state: str
     """As it was last seen."""
-    where: str
-    """Where it is."""
+    account: str
+    """The account that it was launched in, in words, as its provider named it then."""
 
 
 class AccountChange(TypedDict):
@@ -70,9 +70,9 @@ class ForgetDocument(AccountChange):
     machines: int
     """How many machines of it the ledger knows."""
     lost: list[LostMachine]
-    """Machines that may still run there and count as gone from now on: `name`, `state` when last seen, `where`."""
+    """Machines that may still run there and count as gone from now on: `name`, `state` when last seen, `account`."""
     last_ended: Time | None
-    """When the last of them ended; null when there is none."""
+    """When the latest end of the `machines` was proved; null when none of them has ended."""
 
 
 class RenameDocument(AccountChange):
@@ -81,7 +81,7 @@ class RenameDocument(AccountChange):
     new: str
     """The new name."""
     machines: list[str]
-    """The names of its machines that run or are retained."""
+    """Its machines that may cost money, by name: not proved to be terminated, or with retained resources."""
     notes: list[str]
     """What else contains the account's name, and was not changed."""
 
