@@ -145,7 +145,7 @@ ERROR_MAPPINGS = error_mappings(
     no_capacity=_NO_CAPACITY,
     throttled=_THROTTLED,
     down=_DOWN,
-    requests=_INVALID_REQUESTS,
+    invalid=_INVALID_REQUESTS,
     remedies=_REMEDIES,
 )
 """Every code that has a meaning for us."""

@@ -84,7 +84,7 @@ ERROR_MAPPINGS = error_mappings(
     no_capacity=_NO_CAPACITY,
     throttled=_THROTTLED,
     down=_DOWN,
-    requests=_REQUESTS,
+    invalid=_REQUESTS,
     remedies=_REMEDIES,
 )
 """The meaning of each known code."""

@@ -37,7 +37,7 @@ ERROR_MAPPINGS = error_mappings(
     no_capacity="instance-operations/launch/insufficient-capacity",
     throttled="global/too-many-requests",
     down="global/internal-error provider/internal-unavailable",
-    requests={
+    invalid={
         "request": "global/invalid-parameters",
         "volume": "instance-operations/launch/file-system-in-wrong-region",
         "network": "firewall-rulesets/firewall-ruleset-in-use",

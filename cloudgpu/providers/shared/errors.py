@@ -47,13 +47,13 @@ def error_mappings(
     no_capacity: Codes,
     throttled: Codes,
     down: Codes,
-    requests: Mapping[str, Codes],
+    invalid: Mapping[str, Codes],
     remedies: Mapping[str, str],
 ) -> dict[str, ErrorMapping]:
     """Return the error of each error code of a cloud; where a code is listed twice, the later one holds.
 
     `no_capacity`, `throttled` and `down` (the cloud has a failure) are codes of these classes, `others` are pairs of
-    codes and their error. `requests` has the codes of InvalidRequest by the field that is wrong, `remedies` what to
+    codes and their error. `invalid` has the codes of InvalidRequest by the field that is wrong, `remedies` what to
     do about it, by that field.
     """
     pairs = (
@@ -61,7 +61,7 @@ def error_mappings(
         (throttled, ErrorMapping(RateLimited, remedy="Wait a minute and run it again.")),
         (down, RETRY_LATER),
         *others,
-        *((codes, ErrorMapping(InvalidRequest, field, remedies.get(field, ""))) for field, codes in requests.items()),
+        *((codes, ErrorMapping(InvalidRequest, field, remedies.get(field, ""))) for field, codes in invalid.items()),
     )
     return {code: mapping for codes, mapping in pairs for code in (codes.split() if isinstance(codes, str) else codes)}
 

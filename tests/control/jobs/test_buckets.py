@@ -142,7 +142,7 @@ def test_data_that_is_gone_or_was_changed_ends_the_job_with_the_reason(desk, s3,
     assert (job.state, job.why) == (State.SETUP_FAILED, "s3://lab/set/one was changed while it was downloaded")
     with pytest.raises(InvalidRequest, match="holds nothing"):
         desk.begun("true", on="desk", data=["s3://lab/nothing-here:in"])
-    with pytest.raises(InvalidRequest, match="is not there"):
+    with pytest.raises(InvalidRequest, match=r"s3://no-such-bucket is not there\.$"):
         desk.begun("true", on="desk", data=["s3://no-such-bucket/x:in"])
 
 

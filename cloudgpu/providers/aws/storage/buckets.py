@@ -127,8 +127,9 @@ class S3Bucket:
             return answer
         if answer in none_codes:
             return None
+        lacks = f", or lacks {parameters['Key']}" if "Key" in parameters else ""
         raise InvalidRequest(
-            f"The bucket s3://{self._name} is not there, or lacks {parameters.get('Key', 'everything')}.",
+            f"The bucket s3://{self._name} is not there{lacks}.",
             field="bucket",
             value=self._name,
             next="Correct the address. To see your buckets: aws s3 ls",

@@ -30,10 +30,11 @@ class Call:
     `image` is its full name (`projects/P/global/images/N`), `network` too; `subnet` is empty where Google chooses it.
     `accelerator` is Google's name of the GPU that is attached to an N1 machine, empty for none; `accelerators` how
     many. `tag` is a network tag of the user's own firewall rules (`--security-group`); None: our rules let `callers`
-    (CIDR by label) in. `cloud_init`: the image runs it, else the boot data are a startup script. `installs_driver`: the
-    image installs NVIDIA's driver when its metadata say so. `volume` is the device name of a data disk, empty for none.
-    `host_key`: `reads` for an image that makes its own host key, which is read from its guest attributes. `scratch`:
-    the machine type comes with local SSD.
+    in: CIDRs by label, `caller` and `caller-2` of the user, `inside` of the network's own addresses. `cloud_init`: the
+    image runs it, else the boot data are a startup script. `installs_driver`: the image installs NVIDIA's driver when
+    its metadata say so. `volume` is the device name of a data disk, empty for none. `host_key`: `reads` for an image
+    that makes its own host key, which is read from its guest attributes. `scratch`: the machine type comes with local
+    SSD.
     """
 
     project: str
