@@ -49,7 +49,7 @@ class HasRegionsContract(ContractBase):
     def test_what_is_available_lies_in_a_region(self, provider: Provider) -> None:
         """Offers and regions use the same names."""
         names = {region.name for region in cast("HasRegions", provider).regions()}
-        assert {offer.region for offer in provider.available(Requirements()).items} <= names
+        assert {configuration.region for configuration in provider.available(Requirements()).items} <= names
 
 
 class QuotasBase(ContractBase):
@@ -57,7 +57,7 @@ class QuotasBase(ContractBase):
 
     def list_quotas(self, provider: Provider) -> list[Quota]:
         """Return the quotas of the first region where something is available."""
-        region = min(offer.region for offer in provider.available(Requirements()).items)
+        region = min(configuration.region for configuration in provider.available(Requirements()).items)
         listed_quotas = list(cast("HasQuota", provider).quotas(region))
         assert {(quota.provider, quota.account, quota.region) for quota in listed_quotas} == {
             (provider.kind, provider.account, region)

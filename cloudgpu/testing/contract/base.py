@@ -67,7 +67,7 @@ class ContractBase:
 
     @pytest.fixture
     def make_attempt(self, provider: Provider, settings: ProviderSettings) -> MakeAttempt:
-        """Give a function that makes a valid attempt for the first available offer.
+        """Give a function that makes a valid attempt for the first configuration that is available.
 
         `market` or `configuration` choose another one. If the provider resolves launches, the attempt contains what it
         resolved.
@@ -77,12 +77,12 @@ class ContractBase:
         def make(
             *, market: Market = Market.ON_DEMAND, configuration: MachineConfiguration | None = None, **changes: Any
         ) -> Attempt:
-            offer = configuration or pick(provider.available(Requirements(market=market)).items, market)
+            available = configuration or pick(provider.available(Requirements(market=market)).items, market)
             defaults = {"now": settings.clock(), "host_key": host_key, "client_public_keys": [client_key]}
-            attempt = make_attempt(offer, **{**defaults, **changes})
+            attempt = make_attempt(available, **{**defaults, **changes})
             if not isinstance(provider, Resolves):
                 return attempt
-            return replace(attempt, call=provider.resolve(attempt.request, offer).call)
+            return replace(attempt, call=provider.resolve(attempt.request, available).call)
 
         return make
 

@@ -128,5 +128,5 @@ class HasOrphansContract(ContractBase):
         orphan_ids = {resource.id for resource in self.launch_and_end(cleaned_provider, attempt)}
         region = attempt.offer.configuration.region
         assert {resource.id for resource in self.list_orphans(cleaned_provider, region)} == orphan_ids
-        others = {offer.region for offer in cleaned_provider.available(Requirements()).items} - {region}
+        others = {configuration.region for configuration in cleaned_provider.available(Requirements()).items} - {region}
         assert all(self.list_orphans(cleaned_provider, other) == [] for other in sorted(others)[:1])

@@ -85,10 +85,10 @@ class ProviderContract(ContractBase):
 
     def test_what_is_available_bears_its_names(self, provider: Provider) -> None:
         """Offers are joined with prices and launches by these names."""
-        offers = provider.available(Requirements()).items
-        assert offers
-        assert {(offer.provider, offer.account) for offer in offers} == {(provider.kind, provider.account)}
-        assert all(offer.region and offer.zone and offer.instance_type for offer in offers)
+        configurations = provider.available(Requirements()).items
+        assert configurations
+        assert {(item.provider, item.account) for item in configurations} == {(provider.kind, provider.account)}
+        assert all(item.region and item.zone and item.instance_type for item in configurations)
 
     def test_an_impossible_gpu_is_not_available(self, provider: Provider) -> None:
         """An empty answer is no error."""

@@ -128,7 +128,9 @@ class HasResourcesContract(RetentionBase):
         attempt = make_attempt()
         machine, disk = self.launch_with_disk(emptied_provider, attempt)
         assert [resource.id for resource in self.list_resources(emptied_provider, machine.region)] == [disk.id]
-        others = {offer.region for offer in emptied_provider.available(Requirements()).items} - {machine.region}
+        others = {configuration.region for configuration in emptied_provider.available(Requirements()).items} - {
+            machine.region
+        }
         assert all(self.list_resources(emptied_provider, region) == [] for region in sorted(others)[:1])
 
     def test_what_a_machine_uses_is_not_removed(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
@@ -230,12 +232,12 @@ class ImageableContract(RetentionBase):
         disk = self.retained_disk(emptied_provider, make_attempt())
         image = self.save_until_ready(emptied_provider, disk.id, disk.tags)
         cast("HasResources", emptied_provider).remove(disk)
-        offer = next(
+        configuration = next(
             configuration
             for configuration in emptied_provider.available(Requirements(region=disk.region)).items
             if configuration.zone == disk.zone
         )
-        attempt_from_image = make_attempt(number=2, configuration=offer, setup=Setup(image=image.id))
+        attempt_from_image = make_attempt(number=2, configuration=configuration, setup=Setup(image=image.id))
         machine = self.launch_and_wait(emptied_provider, attempt_from_image)
         cast("HasResources", emptied_provider).remove(image)
         self.wait_until(lambda: self.list_images(emptied_provider) == [])
@@ -393,7 +395,9 @@ class HasVolumesContract(RetentionBase):
             emptied_provider.placement_constraint(setup, Requirements()).region,
             emptied_provider.placement_constraint(setup, Requirements()).zone,
         ) == (volume.region, volume.zone)
-        others = {offer.zone for offer in emptied_provider.available(Requirements()).items} - {volume.zone}
+        others = {configuration.zone for configuration in emptied_provider.available(Requirements()).items} - {
+            volume.zone
+        }
         for zone in sorted(others)[:1]:
             with pytest.raises(InvalidRequest):
                 emptied_provider.placement_constraint(setup, Requirements(zone=zone))
