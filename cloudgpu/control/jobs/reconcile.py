@@ -43,7 +43,7 @@ from cloudgpu.core.events import job_events
 from cloudgpu.core.jobs.job import Attempt, Job, State
 from cloudgpu.core.jobs.reconcile_result import REQUEUE_LATER, REQUEUE_SOON, ReconcileResult, waiting_text
 from cloudgpu.core.jobs.remote_state import Phase
-from cloudgpu.core.jobs.steps import JobAction, Step, is_stopped, next_step, no_machine
+from cloudgpu.core.jobs.steps import JobAction, Step, end_without_machine, is_stopped, next_step
 from cloudgpu.core.jobs.waiting import gives_up
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
@@ -195,7 +195,8 @@ class JobReconciler(JobObserver):
         self._append(*ended_nodes_events(self.session, job, attempt, now))
         if machine is not None:
             self._append(*machine_assigned_events(self.session, job, attempt, machine, now))
-            if machine.cluster_node is not None and isinstance(error, InvalidRequest):  # no other gang would have Slurm
+            # Its image lacks Slurm, or its nodes differ in versions, clocks or user ids: a person has to look first.
+            if machine.cluster_node is not None and isinstance(error, InvalidRequest):
                 self._append(self._end_event(job, Step(JobAction.END, error.message, State.NOT_LAUNCHED)))
             update_machine_alert(self.session, job, None)
             self._clear_secret_alert(job)
@@ -204,12 +205,12 @@ class JobReconciler(JobObserver):
         elif attempt.number == 1 and is_final:
             end_step = Step(JobAction.END, error.message, State.NOT_LAUNCHED)
             if is_given_up and job.deadline is not None:
-                end_step = no_machine(job, error.message, now)
+                end_step = end_without_machine(job, error.message, now)
             self._append(self._end_event(job, end_step))
             self._append(*ending.close_job(self.session, job_by_id(self.session, self.id), None, error.message))
             raise error
         elif is_given_up or (isinstance(error, (BudgetRefused, InvalidRequest)) and error.field != NO_GUARD_OPTION):
-            self._append(self._end_event(job, no_machine(job, error.message, now)))
+            self._append(self._end_event(job, end_without_machine(job, error.message, now)))
         else:
             self._append(job_events.job_waits(job.id, attempt.number, error.message, now))
             update_machine_alert(self.session, job_by_id(self.session, self.id), error.message)

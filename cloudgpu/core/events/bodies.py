@@ -85,9 +85,9 @@ class LaunchIntended(MachinePlacement):
 
     `attempt` counts the attempts of a launch, each with its `token`; `key` identifies the launch, and `request` is a
     hash of what was requested. `seq` is the number in its tags. `policy_by` is who chose the policy. `stop_effect` says
-    what a stop keeps and costs. `renew_s` is by how many seconds the lease renews itself. `licence` is that of an
-    operating system with billing rules of its own. `setup` is its software. `guards` are its safeguards.
-    `trust` is who owns its computer (`datacenter` or `community`); without it, the cloud.
+    what a stop keeps and costs. `renew_s` is the seconds from the launch to `renew_until`. `licence` is that of an
+    operating system with billing rules of its own. `setup` is its software. `guards` are its safeguards. `trust` is who
+    owns its computer (`datacenter` or `community`); without it, the cloud.
     """
 
     attempt: int

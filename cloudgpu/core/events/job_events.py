@@ -32,7 +32,7 @@ class DeadlineRecord(TypedDict):
     """A job's deadline: `work_s` seconds of its command's run time have to be done by `at`, with this spot policy.
 
     `spot` and `on_demand` are the hourly prices at the request, which the policy compares. On-demand was planned at
-    `provider` and `account`, and budgets count `counted` nano-dollars for an hour of it, disk included.
+    `provider` and `account`, and budgets count `budget_per_hour` for an hour of it, disk included.
     """
 
     at: Time
@@ -42,7 +42,7 @@ class DeadlineRecord(TypedDict):
     on_demand: Nanos
     provider: NotRequired[str]
     account: NotRequired[str]
-    counted: NotRequired[Nanos]
+    budget_per_hour: NotRequired[Nanos]
 
 
 class SlurmRecord(TypedDict):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SpotEvent = Literal["obtained", "refused", "lost"]
 HOUR_S = 3600.0
-TICK_S = 600.0  # between two past states that are replayed to a policy
+SAMPLE_INTERVAL_S = 600.0  # between two states of the past or of a simulation; `SafetyNet.tick` is a watcher's
 MIN_POLL_S = 60.0  # a watcher checks each minute, even if an earlier one checked more often
 START_S, END_S = 900.0, 180.0  # without measurements: boot, driver, upload and setup; last copy and confirmed end
 MIN_LAUNCHES = 3  # with fewer measured launches, the defaults count, too
@@ -73,7 +73,7 @@ class SpotHistory:
 
     def was_available(self, at: datetime, mode: Mode, start_s: float) -> bool:
         """Return whether spot was available at a past tick: as seen within it, else whether a launch could be tried."""
-        within = [event for when, event in self.events if at <= when < at + timedelta(seconds=TICK_S)]
+        within = [event for when, event in self.events if at <= when < at + timedelta(seconds=SAMPLE_INTERVAL_S)]
         if within:
             return "obtained" in within
         return SpotHistory(tuple(event for event in self.events if event[0] < at)).may_be_tried(at, mode, start_s)
@@ -203,7 +203,7 @@ def facts_of(job: Job, margins: Margins) -> JobFacts:
     return {
         "total_work_h": terms["work_s"] / HOUR_S,
         "deadline_h": (from_iso(terms["at"]) - job.requested_at).total_seconds() / HOUR_S,
-        "tick_h": TICK_S / HOUR_S,
+        "tick_h": SAMPLE_INTERVAL_S / HOUR_S,
         "changeover_h": margins.start_s / HOUR_S,
         "price_spot": terms["spot"] / 1e9,
         "price_on_demand": terms["on_demand"] / 1e9,
@@ -228,7 +228,7 @@ def past_states(job: Job, history: SpotHistory, margins: Margins, now: datetime)
     """Yield a policy's inputs at each tick before `now`."""
     deadline = from_iso(_deadline_of(job)["at"])
     for number in count():
-        moment = job.requested_at + timedelta(seconds=number * TICK_S)
+        moment = job.requested_at + timedelta(seconds=number * SAMPLE_INTERVAL_S)
         if moment >= now or moment >= deadline:
             return
         status = deadline_status(job, moment, attempt=_open_at(job, moment), running_at=moment, margins=Margins())
@@ -413,7 +413,7 @@ def reservation_of(job: Job, now: datetime) -> Exposure | None:
     if terms is None or not may_reserve(job):
         return None
     at, after = from_iso(terms["at"]), RENEW_AFTER + timedelta(seconds=job.spec["results_wait_s"])
-    hourly = terms.get("counted", terms["on_demand"])
+    hourly = terms.get("budget_per_hour", terms["on_demand"])
     return Exposure(
         id=job.id,
         name=job.name,

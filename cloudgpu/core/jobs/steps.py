@@ -128,8 +128,8 @@ def next_step(job: Job, observed: ObservedState, now: datetime) -> Step:
     return _with_a_machine(job, job.attempt, observed.machine, observed, now)
 
 
-def no_machine(job: Job, why: str, now: datetime) -> Step:
-    """Return the end of a job that gets no further machine, for this reason."""
+def end_without_machine(job: Job, why: str, now: datetime) -> Step:
+    """Return the step that ends a job which gets no further machine, for this reason."""
     wait_text = duration_text(CAPACITY_WAIT) if gives_up(job, now) else ""
     if job.deadline is not None and wait_text:
         late = from_iso(job.deadline["at"]) + CAPACITY_WAIT == waits_until(job, now)
@@ -146,7 +146,7 @@ def _delay_after_void_launches(job: Job, now: datetime) -> Step | None:
     if len(void) < 2:  # noqa: PLR2004  (the first is repeated at once)
         return None
     if gives_up(job, now):
-        return no_machine(job, void[0].why, now)
+        return end_without_machine(job, void[0].why, now)
     due = (void[0].ended_at or now) + timedelta(seconds=min(RETRY_S * 2 ** min(len(void) - 2, 10), MAX_RETRY_S))
     why = f"{len(void)} launches in a row made no machine; the next one is sent after {due:%H:%M:%S} UTC"
     return None if now >= due else Step(JobAction.WAIT, why)

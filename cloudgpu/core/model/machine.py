@@ -59,23 +59,24 @@ class Machine(NamedTuple):
     `key` is its launch key, `request` the fingerprint of its launch request. `is_named_resource`: this is no machine
     but a named volume or image. `seq` is the number of ledger entries at the latest launch, as in the machine's tags;
     `first_at` is when the first of its entries was recorded, `intended_at` when its latest launch was. `max_price` is
-    the highest that its user pays for an hour. `renew_s` is by how many seconds the lease may be renewed. `unpriced`: a
-    price is missing, so sums lack it. `launch_status` is `open`, `made`, `refused` or `void` (no machine was created;
-    `settled_reason` says why). `since` is when its `state` began, `seen_at` when its provider last reported it.
-    `pending_action` is the last action that was requested and not yet confirmed. `terminated_at` is when its end was
-    proved. `action_reason` is why the last action was requested. `launch_failed`: it was terminated because it never
-    came up. `parked`: it was terminated so that `start` can restore it; `discard`: nothing of it is to stay. `retained`
-    are its disks and images that outlive it. `open_usage` is what is still billed; `usage_totals` are the sums of what
-    has ended, by resource: [low, amount, high, on_demand, micros, unpriced, not_on_demand] as
-    `events.metering.add_to_totals` adds them; `charge_notes` is what those do not contain. `traffic` is None where its
-    sent bytes were never counted. `terms` is None where its launch is not known. `timer` is when its cloud ends it by
-    itself. `warnings` are by rule; a stop or a start deletes them. `refused_action` is set while the provider refuses
-    to stop or terminate it. `taken_at`: in a simulated spot interruption, when the machine is taken. `shared` are
-    colleagues' keys that may log in, by fingerprint. `unrequested_stop`: it was seen to have stopped without a request.
-    `interrupted_at`: when its provider took it, if that is recorded. `cluster` says which node of which cluster it is;
-    None for a single machine. `last_request` is the last requested action, done or not. `trust` says whose computer it
-    is, a `core.model.offers.Trust`; None: the cloud's own, as far as is known. `traffic_prices` are those of its offer,
-    if it has own ones: then received bytes cost, too.
+    the highest that its user pays for an hour. `renew_s` is the seconds from its latest launch to its renew-until, as
+    requested then. `unpriced`: a price is missing, so sums lack it. `launch_status` is `open`, `made`, `refused` or
+    `void` (no machine was created; `settled_reason` says why). `since` is when its `state` began, `seen_at` when its
+    provider last reported it. `pending_action` is the last action that was requested and not yet confirmed.
+    `terminated_at` is when its end was proved. `action_reason` is why the last action was requested. `launch_failed`:
+    it was terminated because it never came up. `parked`: it was terminated so that `start` can restore it; `discard`:
+    nothing of it is to stay. `retained` are its disks and images that outlive it. `open_usage` is what is still billed;
+    `usage_totals` are the sums of what has ended, by resource: [low, amount, high, list_cost, billed_us, unpriced,
+    without_list_cost] as `events.metering.add_to_totals` adds them, the last two being numbers of usages;
+    `charge_notes` is what those do not contain. `traffic` is None where its sent bytes were never counted. `terms` is
+    None where its launch is not known. `timer` is when its cloud ends it by itself. `warnings` are by rule; a stop or a
+    start deletes them. `refused_action` is set while the provider refuses to stop or terminate it. `taken_at`: in a
+    simulated spot interruption, when the machine is taken. `shared` are colleagues' keys that may log in, by
+    fingerprint. `unrequested_stop`: it was seen to have stopped without a request. `interrupted_at`: when its provider
+    took it, if that is recorded. `cluster` says which node of which cluster it is; None for a single machine.
+    `last_request` is the last requested action, done or not. `trust` says whose computer it is, a
+    `core.model.offers.Trust`; None: the cloud's own, as far as is known. `traffic_prices` are those of its offer, if it
+    has own ones: then received bytes cost, too.
     """
 
     id: str

@@ -15,7 +15,11 @@ from cloudgpu.core.spot.situation import TOLERANCE_H, Answer, Mode, Situation
 
 @dataclass(frozen=True, slots=True)
 class SafetyNet:
-    """Hours: the changeover of an on-demand start, the time between two decisions, what a loss of spot undoes."""
+    """The times that a job with a deadline keeps free, in hours.
+
+    `changeover` is that of an on-demand start. `tick` is between two decisions: of a watcher, or of a simulation.
+    `lost` is what a loss of spot undoes.
+    """
 
     changeover: float
     tick: float

@@ -19,7 +19,7 @@ from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.rules import intervals_cost, parse_us, to_us
 from cloudgpu.core.budgets.commitments import commitments_of
 from cloudgpu.core.events.job_events import DeadlineRecord
-from cloudgpu.core.jobs.deadline import HOUR_S, TICK_S, Margins, lifetime_options
+from cloudgpu.core.jobs.deadline import HOUR_S, SAMPLE_INTERVAL_S, Margins, lifetime_options
 from cloudgpu.core.launch.plan import budget_subject
 from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.spot.replay.quote import Quote, quote
@@ -60,7 +60,7 @@ class PlannedDeadline:
             "on_demand": self.on_demand.nanos,
             "provider": self.on_demand_account[0],
             "account": self.on_demand_account[1],
-            "counted": self.budget_nanos_per_hour,
+            "budget_per_hour": self.budget_nanos_per_hour,
         }
 
 
@@ -139,11 +139,11 @@ def _budget_rate(session: Session, prepared: PreparedLaunch) -> int:
 def _quote(
     session: Session, request: DeadlineRequest, time_left: timedelta, margins: Margins, spot: Money, on_demand: Money
 ) -> Quote:
-    """Return what the job will probably cost, by the spot machines in this ledger, else by the shipped model."""
+    """Return what the job will probably cost, by the spot machines in this ledger, else by `core.spot.fitted`."""
     job = SpotJob(
         request.work / HOUR,
         time_left / HOUR,
-        TICK_S / HOUR_S,
+        SAMPLE_INTERVAL_S / HOUR_S,
         margins.start_s / HOUR_S,
         spot.nanos / 1e9,
         on_demand.nanos / 1e9,
