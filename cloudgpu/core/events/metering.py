@@ -71,11 +71,7 @@ def meter(state: Meter, record: Record, line: Line, before: PriorFields) -> list
 
 
 def add_to_totals(totals: dict[str, list[int]], use: Metered) -> Charge:
-    """Add a usage that has ended to the totals of its resource; return its charge.
-
-    The totals are sums of its cost (low, amount, high), its list cost and its billed microseconds, then the numbers of
-    usages that were unpriced at some time and of those without a known list cost.
-    """
+    """Add a usage that has ended to the totals of its resource (`Machine.usage_totals`); return its charge."""
     cost = charge(usage_of_record(use), from_iso(use["end"]))
     amounts = (cost.low, cost.amount, cost.high, cost.list_cost or 0, cost.billed_us, int(cost.unpriced_us > 0))
     sums = totals.get(use["resource"], _EMPTY)
