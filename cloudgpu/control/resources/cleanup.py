@@ -101,16 +101,21 @@ def clean(session: Session, orphans: Iterable[Orphan], *, snapshot: bool = False
 
 def clean_document(survey: Survey, outcomes: Sequence[CleanupResult]) -> tuple[OrphansDocument, CloudgpuError | None]:
     """Return the document of a cleanup (what was removed, what stays and why, what failed), and the worst error."""
-    removed_by_id = {outcome.orphan.id: outcome for outcome in outcomes if outcome.gone}
-    kept_by_id = {outcome.orphan.id: outcome.orphan for outcome in outcomes if not outcome.gone}
-    remaining = [kept_by_id.get(orphan.id, orphan) for orphan in survey.orphans if orphan.id not in removed_by_id]
+    removed = {_key(outcome.orphan): outcome for outcome in outcomes if outcome.gone}
+    kept = {_key(outcome.orphan): outcome.orphan for outcome in outcomes if not outcome.gone}
+    remaining = [kept.get(_key(orphan), orphan) for orphan in survey.orphans if _key(orphan) not in removed]
     document = orphans_document(
         remaining, survey.unanswered, {}, queried_accounts_document(survey.queried, survey.not_queried)
     )
-    document["removed"] = [_removed_document(result) for result in removed_by_id.values()]
+    document["removed"] = [_removed_document(result) for result in removed.values()]
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     document["failed"] = [error.as_dict() for error in errors]
     return document, worst_of(errors)
+
+
+def _key(orphan: Orphan) -> tuple[str, str, str]:
+    """Return what tells an orphan from all others: two projects of Google may each have a rule of the same id."""
+    return orphan.account, orphan.what, orphan.id
 
 
 def _removed_document(cleaned: CleanupResult) -> OrphanValue:

@@ -13,7 +13,7 @@ from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import start
-from cloudgpu.control.resources.cleanup import _is_remainder, clean, clean_document
+from cloudgpu.control.resources.cleanup import CleanupResult, _is_remainder, clean, clean_document
 from cloudgpu.control.resources.named import save_image
 from cloudgpu.control.resources.orphans import build_orphans_document, survey
 from cloudgpu.core.launch.plan import Lease
@@ -385,6 +385,19 @@ def attach(lab, thing, machine):
 
     with lab.cloud._store.open() as cloud:
         cloud.resources[thing] = replace(cloud.resources[thing], attached_to=machine)
+
+
+def test_two_accounts_may_have_orphans_of_the_same_id(lab):
+    """As two projects of Google have a firewall rule of the same name."""
+    lab.cloud.leave(Kind.ADDRESS, "north", ours(lab))
+    lab.later(hours=1)
+    there = survey(lab.session, CleanupOptions())
+    (one,) = there.orphans
+    other = replace(one, account="second", do=Cleanup.STAY, stays="it is in use")
+    outcomes = [CleanupResult(one, gone=True), CleanupResult(other, gone=False)]
+    document, _ = clean_document(replace(there, orphans=(one, other)), outcomes)
+    assert [each["account"] for each in document["removed"]] == [one.account]
+    assert [each["account"] for each in document["orphans"]] == ["second"]
 
 
 def test_what_others_have_removed_meanwhile_is_gone(lab):
