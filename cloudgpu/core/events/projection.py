@@ -54,7 +54,7 @@ def project(events: Iterable[Line]) -> Projection | None:
     """Return the projection of these lines, which may come in any order; None if they are about no machine."""
     by_dedupe = {line.dedupe: line for line in sorted(events, key=_order, reverse=True)}  # a repeated line counts once
     lines, cuts = sorted(by_dedupe.values(), key=_order), Cuts()
-    while True:
+    while True:  # it ends: a repetition only adds cuts or makes them earlier, and they are times of the lines
         result, new_cuts = _project_with_cuts(lines, cuts)
         if new_cuts == cuts:
             return result

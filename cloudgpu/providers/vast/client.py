@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.offers import Market
@@ -93,7 +93,8 @@ class Vast(CloudAccount):
             CLOUD, PROVIDER, f"{url_parts.scheme}://{url_parts.netloc}", dict, lambda answer: _no_log_yet(answer.status)
         )
         log_client = RestClient(api, self.timeouts, self.pause)
-        return list(log_client.lines(url_parts.path, action="log", query=dict(parse_qsl(url_parts.query))))
+        signed_path = f"{url_parts.path}?{url_parts.query}"  # as it is given: a signature is of the whole query
+        return list(log_client.lines(signed_path, action="log"))
 
 
 def _no_log_yet(status: int) -> ProviderUnavailable:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
+from urllib.parse import urlencode
 
 from tests.clouds.rest import Call, Refusal, Reply, Request, RestServer
 from tests.clouds.rest_faults import Fault
@@ -21,6 +22,7 @@ KEY = "of-nobody-0123456789abcdef0123456789abcdef"
 USER = 4711
 ANOTHER_USER = 815
 FIRST = 20_000_001  # the id of the first contract
+SIGNED = {"response-content-type": "", "signature": "of-the-store"}  # [B] the query of a log's URL
 TOO_FREQUENT = "API requests too frequent endpoint threshold=1.0"
 _SENTENCES = {  # by word: the usual status, and what is said
     "no_such_ask": (404, "error 404/3603: no_such_ask  is not available"),
@@ -154,6 +156,8 @@ class VastServer(RestServer):
         if call.action == "log":
             if login:
                 self.malformed.append("the key was sent to whoever keeps the logs")
+            if call.query != SIGNED:  # the store signs the whole query
+                return Reply(403, "<Error><Code>SignatureDoesNotMatch</Code></Error>", error="signature")
             return self._log(call.where["id"])
         user = self._user(call, login.removeprefix("Bearer "))
         if user is None or not login.startswith("Bearer "):
@@ -254,9 +258,7 @@ class VastServer(RestServer):
         if one is None:
             raise Refusal("no_such_instance")
         self.clock.later(f"log {one.id}", "logs", lambda: self._keep_log(one))
-        return Reply(
-            200, {"success": True, "result_url": f"{self.url}/logs/{one.id}?signature=of-the-store", "msg": ""}
-        )
+        return Reply(200, {"success": True, "result_url": f"{self.url}/logs/{one.id}?{urlencode(SIGNED)}", "msg": ""})
 
     def _keep_log(self, one: Contract) -> None:
         one.shown_log = one.log if one.read_log is None else one.read_log()
