@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import PurePosixPath
 
 from cloudgpu.config.files.user_files import shown
@@ -33,6 +34,18 @@ def parse_data(texts: Sequence[str]) -> tuple[DataRecord, ...]:
             raise _data_error(message, text, "Name another destination for one of them.")
         records.append(record)
     return tuple(records)
+
+
+def check_apart(data: Sequence[DataRecord], written: Mapping[str, str | None]) -> None:
+    """Raise InvalidRequest for data at, above or below a directory that the command writes to, by its option.
+
+    The command would write into the data, and the data would come back with the results.
+    """
+    for record, (option, directory) in product(data, written.items()):
+        target, own = PurePosixPath(record["target"]), PurePosixPath(directory or "/")
+        if directory is not None and (target.is_relative_to(own) or own.is_relative_to(target)):
+            message = f"--data has the destination {target}, and {option} is {directory}: one is inside the other."
+            raise _data_error(message, record["target"], "Name another destination, data, say.")
 
 
 def workdir_path(text: str, option: str, example: str) -> str:

@@ -21,7 +21,7 @@ from cloudgpu.control.inputs.launch_request import (
     validate_request,
 )
 from cloudgpu.control.jobs.inputs.command import check_command
-from cloudgpu.control.jobs.inputs.data import parse_data, parse_results_to, volume_for, workdir_path
+from cloudgpu.control.jobs.inputs.data import check_apart, parse_data, parse_results_to, volume_for, workdir_path
 from cloudgpu.control.jobs.inputs.deadline import DeadlineRequest, parse_deadline
 from cloudgpu.control.jobs.inputs.env_file import check_variable, read_env_file
 from cloudgpu.control.jobs.inputs.slurm import SlurmOptions, SlurmRequest, parse_slurm
@@ -146,6 +146,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
         launch["volume"] = volume
     check_exposure(parse_trust(options.get("trust")), host_visible_options(options), expose=bool(options.get("expose")))
     results, checkpoint = _parse_output_directories(options, workdir)
+    check_apart(data, {"--results": results, "--checkpoint": checkpoint})
     setup = _check_not_empty(options.get("setup"), "--setup", "For example --setup 'pip install -r requirements.txt'")
     env_file = options.get("env_file")
     return RunRequest(

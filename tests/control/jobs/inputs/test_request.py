@@ -115,6 +115,9 @@ REFUSED = [
     ({"results_to": "volume:big", "volume": "data:10"}, "--results-to", "a machine has one"),
     ({"data": ["/mnt/imagenet"]}, "--data", "is not SRC:DEST"),
     ({"data": ["/a:data", "/b:data"]}, "--data", "Two of --data have the destination data"),
+    ({"data": ["/a:results"]}, "--data", "the destination results, and --results is results"),
+    ({"data": ["/a:results/set"]}, "--data", "one is inside the other"),
+    ({"data": ["/a:out"], "checkpoint": "out/steps"}, "--data", "and --checkpoint is out/steps"),
     ({"data": ["volume:big:data"], "volume": "other"}, "--data", "names another volume than other"),
     ({"data": ["/mnt/a:../b"]}, "--data", "is not a directory inside the workdir"),
 ]
