@@ -43,6 +43,7 @@ def own_run_due_at(last_run: LastRun, due_at: datetime, home: str, every: timede
         own_run is not None
         and latest_run is not None
         and latest_run.at > own_run.at
+        and bool(own_run.accounts)  # else it checks computers alone, which no other home may reach
         and latest_run.accounts >= own_run.accounts
     )
     if is_covered and latest_run is not None and latest_run.battery is False:

@@ -77,6 +77,13 @@ def test_a_pass_of_another_computer_stands_for_our_own_only_where_it_guards_as_m
     assert own_run_due_at(before, by_all, "newcomer", EVERY, NOW) == NOW
 
 
+def test_a_computer_that_checks_only_hosts_of_its_own_makes_its_own_passes():
+    """No other one reaches them, and a pass records only the cloud accounts that it checked."""
+    runs = [heard("laptop", 3 * MINUTE), heard("server", 9 * MINUTE, accounts=())]
+    before = heard_run(*runs)
+    assert own_run_due_at(before, run_due_at(before, [], EVERY, NOW), "server", EVERY, NOW) == NOW + MINUTE
+
+
 def test_the_first_pass_is_due_at_once():
     assert run_due_at(LastRun(), [], EVERY, NOW) == NOW
 
