@@ -93,8 +93,8 @@ class CleanupOptions:
 class LedgerKnowledge:
     """What is known besides the resources: the machines of the ledger with the id `ledger`, other ledgers' instances.
 
-    `busy_ids` are of machines that a running process works on, `silent_scopes` are zones, regions and accounts that did
-    not answer, `costs` is what resources cost, by their ids.
+    `busy_ids` are of machines that a running process works on, `silent_scopes` are zones, regions, accounts and single
+    machines that did not answer, `costs` is what resources cost, by their ids.
     """
 
     ledger: str

@@ -57,8 +57,10 @@ def stopped_machines(knowledge: LedgerKnowledge) -> Iterator[Orphan]:
 def _machine(machine: Machine, knowledge: LedgerKnowledge) -> Orphan:
     since, name, is_billed = machine.since or machine.seen_at, machine.name, machine.billed
     reason_to_stay = work_in_progress([machine], knowledge)
-    if not reason_to_stay and {machine.region, machine.account} & knowledge.silent_scopes:
+    if not reason_to_stay and is_in_unanswered(knowledge.silent_scopes, machine.account, machine.region):
         reason_to_stay = f"{machine.region} did not answer"
+    if not reason_to_stay and {machine.provider_id, machine.id, machine.name} & knowledge.silent_scopes:
+        reason_to_stay = "it could not be read, so it may have been started"
     if not reason_to_stay and has_hold(machine, knowledge.now):
         reason_to_stay = f"it is held until {minute_text(not_none(machine.hold_until))}"
     return Orphan(

@@ -23,9 +23,11 @@ from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.pricing.traffic import record_traffic
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
+from cloudgpu.control.resources.orphans import survey
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.offers import Market, Requirements
+from cloudgpu.core.resources.orphan import Cleanup, CleanupOptions
 from cloudgpu.errors import InvalidRequest, LaunchUncertain
 from tests.clouds.vast.contracts import Contract
 from tests.clouds.vast.server import FIRST
@@ -256,3 +258,14 @@ def test_a_contract_that_is_listed_without_its_tags_stops_at_its_renew_until(vas
     run = reap(lab.session, ReapOptions())
     assert (run.exit_code, [gap.scope for gap in run.unanswered]) == (8, [lab.row(machine).provider_id])
     assert [contract.actual for contract in vast.living()] == ["exited"]
+
+
+def test_a_stopped_contract_that_cannot_be_read_any_more_is_not_ended_as_long_stopped(vast, lab, monkeypatch):
+    """Somebody else may have started it: its end deletes what runs there."""
+    machine, shown = lab.up(), Contract.shown
+    stop(lab.session, lab.row(machine), why="a test")
+    vast.advance(3 * 24 * HOUR)
+    monkeypatch.setattr(Contract, "shown", lambda contract: {**shown(contract), "extra_env": []})
+    (stopped,) = survey(lab.session, CleanupOptions(stopped_older_than=timedelta(days=1))).orphans
+    assert (stopped.name, stopped.do) == ("bear", Cleanup.STAY)
+    assert stopped.stays == "it could not be read, so it may have been started"
