@@ -466,6 +466,16 @@ def test_two_cleanings_are_not_in_each_others_way(lab):
     assert len(told(lab, Kind.DISK)) == 1
 
 
+@pytest.mark.parametrize(("silent", "do"), [("north-a", Cleanup.STAY), ("south-a", Cleanup.END)])
+def test_a_machine_in_a_region_with_a_silent_zone_is_not_ended_as_long_stopped(lab, silent, do):
+    """Google names each zone that does not answer."""
+    row = stop(lab.session, lab.up(name="heron", region="north").machine, why="lunch")
+    lab.later(days=2)
+    lab.cloud.hide(silent)
+    there = survey(lab.session, CleanupOptions(stopped_older_than=DAY)).orphans
+    assert [one.do for one in there if one.machine == row] == [do]
+
+
 def test_of_one_region_no_other_that_is_silent_is_named(lab):
     lab.up()
     lab.cloud.hide("south")
