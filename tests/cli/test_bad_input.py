@@ -47,7 +47,7 @@ DURATION = "Write it like 90m, 8h"
 PRICE = "--max-price 1.50"
 NAMES = "brave-otter"
 GPU = "--gpu a100:8"
-LEDGER = "CLOUDGPU_LEDGER=sqlite:///"
+LEDGER = "sqlite:///a/local/path/ledger.db"
 NO_SERVER = "postgresql://me:secret@127.0.0.1:1/db"
 HELP = "cloudgpu up --help"
 

@@ -220,6 +220,6 @@ def test_a_last_upload_is_waited_for_no_longer_than_the_net_of_a_deadline_keeps(
 
 def test_what_is_kept_for_a_job_with_a_deadline_is_what_budgets_count_for_an_hour():
     asked = deadline_spec(1, 8)
-    for more, hourly in (({}, asked["deadline"]["on_demand"]), ({"counted": 7}, 7)):
+    for more, hourly in (({}, asked["deadline"]["on_demand"]), ({"budget_per_hour": 7}, 7)):
         job = World({**asked, "deadline": {**asked["deadline"], **more}}).job
         assert reservation_of(job, START).items[0][0] == hourly
