@@ -100,7 +100,7 @@ def test_the_money_stays_reserved_when_a_machine_is_taken_and_nobody_watches(lab
     assert lab.rows() == []
     with pytest.raises(BudgetRefused):
         up(lab, name="owl")
-    hourly = job.spec["deadline"]["counted"] / 1e9  # with its disk
+    hourly = job.spec["deadline"]["budget_per_hour"] / 1e9  # with its disk
     assert hourly > 3
     assert promised(lab) == pytest.approx(hourly * (HOURS - 0.5), abs=0.1)
 
