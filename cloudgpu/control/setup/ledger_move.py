@@ -111,14 +111,14 @@ def execute(session: Session, planned: LedgerMove, environ: Mapping[str, str]) -
                 check_payer("Moving the ledger", source.role(), source.person(), source.payers)
                 _check_complete(session)
                 move(places, lambda: _check_no_command_at_work(session, source), session.clock())
-        _offer_outbox(session, source, target)
+        _deliver_outbox(session, source, target)
         if config_texts is not None:
             remedy = "Run the same again: the ledger has moved, and config.toml still names the old place."
             replace_config(session.home.config_file, *config_texts, "while the ledger moved", remedy)
     return _move_document(session, planned, environ, is_written=config_texts is not None)
 
 
-def _offer_outbox(session: Session, source: Book, target: Book) -> None:
+def _deliver_outbox(session: Session, source: Book, target: Book) -> None:
     """Write the entries that wait in the outbox for the old place into the new one; report those that it refuses."""
     result = deliver(target, source.outbox, target.id)
     if result is not None:

@@ -57,7 +57,7 @@ class Killed(BaseException):
 STEPS = {
     "the head record": (Book, "record_new_place"),
     "the new place": (Book, "open_here"),
-    "what was done": (moving, "_offer_outbox"),
+    "what was done": (moving, "_deliver_outbox"),
     "the outbox": (Outbox, "_remove_written"),
     "the settings": (moving, "replace_config"),
 }
